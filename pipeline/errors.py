@@ -27,3 +27,7 @@ class QueueFull(SpeechError):
 
 class EngineStopped(SpeechError):
     """The engine is shutting down, or failed and cannot continue."""
+
+
+class ModelFailure(SpeechError):
+    """The model itself misbehaved for one request: a value that is not finite, or no speech at all."""

@@ -1,0 +1,92 @@
+"""Audio to codes, one clip at a time."""
+
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from pipeline.checkpoint import Checkpoint, open_codec
+from pipeline.codec.patch import fold
+from pipeline.codec.quantizer import Quantizer
+from pipeline.codec.stack import StageStack
+from pipeline.config import CodecConfig
+from pipeline.errors import InvalidRequest
+
+
+class CodecEncoder:
+    """Runs a clip through in steps of `max_step_frames` frames, which bounds memory and does not change a code.
+
+    Not thread-safe: one clip at a time.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        config: CodecConfig,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        max_step_frames: int,
+    ):
+        self.config = config
+        self.dtype = dtype
+        self.device = device
+        self.max_step_frames = max_step_frames
+        self._quantizer = Quantizer(checkpoint, config.quantizer.num_codebooks, device)
+        self._stack = StageStack(
+            config.encoder,
+            fold,
+            checkpoint,
+            "encoder.",
+            dtype=dtype,
+            device=device,
+            max_streams=1,
+            max_step_frames=max_step_frames,
+        )
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path | str,
+        config: CodecConfig,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        max_step_frames: int,
+    ) -> Self:
+        return cls(
+            open_codec(directory, config), config, dtype=dtype, device=device, max_step_frames=max_step_frames
+        )
+
+    @torch.inference_mode()
+    def encode(self, audio: Tensor, n_vq: int) -> Tensor:
+        """int64 `[samples // samples_per_frame, n_vq]` from float32 `[channels, samples]`.
+
+        A tail shorter than a frame gives no code, and as all is causal it cannot change the codes before it.
+        Raises InvalidRequest for another number of channels or more codebooks than there are.
+        """
+        self._check(audio, n_vq)
+        frames = audio.shape[1] // self.config.samples_per_frame
+        samples = audio[:, : frames * self.config.samples_per_frame].to(device=self.device, dtype=self.dtype)
+        width = 1 if self.config.interleave else self.config.channels
+        rows = samples.T.reshape(-1, width)
+        state = self._stack.open()
+        try:
+            parts = [
+                self._quantizer.encode(self._stack.run(part, [(state, self._frames(part))]).float(), n_vq)
+                for part in rows.split(self.max_step_frames * self.config.stream_positions_per_frame)
+                if len(part)
+            ]
+        finally:
+            self._stack.close(state)
+        return torch.cat([torch.empty(0, n_vq, dtype=torch.int64, device=self.device), *parts])
+
+    def _frames(self, rows: Tensor) -> int:
+        return rows.shape[0] // self.config.stream_positions_per_frame
+
+    def _check(self, audio: Tensor, n_vq: int) -> None:
+        if audio.dim() != 2 or audio.shape[0] != self.config.channels:
+            raise InvalidRequest(f"audio must be [{self.config.channels}, samples], not {list(audio.shape)}")
+        if not 0 < n_vq <= self.config.quantizer.num_codebooks:
+            raise InvalidRequest(f"n_vq must be 1 to {self.config.quantizer.num_codebooks}, not {n_vq}")

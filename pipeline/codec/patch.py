@@ -1,0 +1,15 @@
+"""Patches: `patch` steps of time folded into channels, and back. New channel `c * patch + j` is step `j` of channel c."""
+
+from torch import Tensor
+
+
+def fold(rows: Tensor, patch: int) -> Tensor:
+    """`[T, C]` -> `[T / patch, C * patch]`."""
+    steps, channels = rows.shape
+    return rows.view(steps // patch, patch, channels).transpose(1, 2).reshape(steps // patch, channels * patch)
+
+
+def unfold(rows: Tensor, patch: int) -> Tensor:
+    """`[T, C * patch]` -> `[T * patch, C]`, the inverse of `fold`."""
+    steps, channels = rows.shape
+    return rows.view(steps, channels // patch, patch).transpose(1, 2).reshape(steps * patch, channels // patch)

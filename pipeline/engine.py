@@ -1,0 +1,339 @@
+"""Continuous batching: sequences join and leave between steps, and every step is one forward and one depth call.
+
+Two cohorts of sequences take turns: while the hidden states of one are away at the depth transformer, the torch
+thread computes the other. Blocks for a sequence's longest possible life are reserved when it is admitted, so a running
+request can always finish.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.attention import Span
+from pipeline.backbone import Backbone
+from pipeline.depth_call import DepthCall, DepthResult, RowStates, sampling_table, to_wire
+from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull
+from pipeline.prompt import prompt_rows
+from pipeline.random_state import export_generator, new_generator
+from pipeline.request import SpeechRequest
+from pipeline.sampling import pack_emitted
+from pipeline.sequence import FrameChunk, Sequence
+from pipeline.tokenizer import Tokenizer
+
+COHORTS = 2
+T = TypeVar("T")
+
+
+class Depth(Protocol):
+    """Where hidden states become frames: in this process or behind a deployment."""
+
+    async def sample(self, call: DepthCall) -> DepthResult: ...
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """How much one engine holds at once."""
+
+    max_running: int = 64
+    """sequences that step together"""
+    max_waiting: int = 256
+    """requests that wait for a slot, in arrival order"""
+    kv_blocks: int = 1024
+    block_size: int = 64
+    """positions a KV block holds"""
+    prefill_rows: int = 256
+    """rows of a prompt computed in one go; other sequences step in between"""
+
+
+@dataclass(eq=False)
+class Cohort:
+    """Sequences that step together, and at most one whose prompt is still being prefilled between their steps."""
+
+    running: list[Sequence] = field(default_factory=list)
+    joining: Sequence | None = None
+
+    @property
+    def members(self) -> list[Sequence]:
+        return self.running if self.joining is None else [*self.running, self.joining]
+
+
+class Engine:
+    """Turns requests into chunks of codec frames; use one engine from one event loop, or through `generate`.
+
+    `random` is `counter` (each draw is a function of seed, frame and codebook) or `generator` (one torch.Generator a
+    request, whose state travels with the depth calls). `on_step(rows, seconds)` is told of every step.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        tokenizer: Tokenizer,
+        depth: Depth,
+        limits: EngineLimits,
+        random: str = "counter",
+        on_step: Callable[[int, float], None] = lambda rows, seconds: None,
+    ):
+        self.backbone = backbone
+        self.limits = limits
+        self.kv = backbone.new_kv_blocks(limits.kv_blocks, limits.block_size)
+        self.waiting: deque[Sequence] = deque()
+        self.cohorts = [Cohort() for _ in range(COHORTS)]
+        self._tokenizer = tokenizer
+        self._depth = depth
+        self._random = random
+        self._on_step = on_step
+        self._config = backbone.config
+        self._torch = ThreadPoolExecutor(max_workers=1, thread_name_prefix="backbone")
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task] = []
+        self._progress = time.monotonic()
+        self._stopped: Exception | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def generate(self, request: SpeechRequest) -> Iterator[FrameChunk]:
+        """`stream` for callers without an event loop; several threads may call it at once."""
+        loop = self._background_loop()
+        chunks = self.stream(request)
+
+        async def next_chunk() -> FrameChunk | None:
+            return await anext(chunks, None)
+
+        try:
+            while (chunk := asyncio.run_coroutine_threadsafe(next_chunk(), loop).result()) is not None:
+                yield chunk
+        finally:
+            asyncio.run_coroutine_threadsafe(chunks.aclose(), loop).result()
+
+    async def stream(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
+        """Chunks of frames as they are made; the last one says why it ended.
+
+        Raises InvalidRequest for a request that can never fit, QueueFull when the waiting queue is full. Closing the
+        iterator cancels the request: its slot and blocks are free again after the step in flight.
+        """
+        sequence = await self._submit(request)
+        try:
+            while True:
+                chunk = await sequence.chunks.get()
+                if isinstance(chunk, Exception):
+                    raise chunk
+                yield chunk
+                if chunk.finish:
+                    return
+        finally:
+            self._cancel(sequence)
+
+    async def _submit(self, request: SpeechRequest) -> Sequence:
+        self._check_room()
+        prompt = await asyncio.to_thread(prompt_rows, request.prompt, self._tokenizer, self._config)
+        sequence = Sequence(request, prompt, emitted=self._new_emitted(request))
+        self._check_fit(sequence)
+        if self._random == "generator":
+            sequence.generator = export_generator(new_generator(request.seed, self.backbone.device))
+        self._check_room()
+        if not self.busy:
+            self._progress = time.monotonic()
+        self.waiting.append(sequence)
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._run(cohort)) for cohort in self.cohorts]
+        self._changed.set()
+        return sequence
+
+    def _check_room(self) -> None:
+        if self._stopped is not None:
+            raise self._stopped
+        if len(self.waiting) >= self.limits.max_waiting:
+            raise QueueFull(f"{len(self.waiting)} requests are waiting already")
+
+    def _check_fit(self, sequence: Sequence) -> None:
+        most = min(self.kv.total * self.kv.block_size, self._config.backbone.max_position_embeddings)
+        if sequence.positions > most:
+            raise InvalidRequest(
+                f"the prompt has {len(sequence.prompt)} rows and max_frames is {sequence.request.max_frames}: "
+                f"together more than the {most} positions a request can have"
+            )
+
+    def _new_emitted(self, request: SpeechRequest) -> np.ndarray | None:
+        if request.sampling.repetition_penalty == 1.0:
+            return None
+        return np.zeros((self._config.n_vq, max(self._config.codebook_sizes)), dtype=bool)
+
+    def _cancel(self, sequence: Sequence) -> None:
+        sequence.cancelled = True
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+        self._changed.set()
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    async def _run(self, cohort: Cohort) -> None:
+        try:
+            while True:
+                while not (cohort.members or self._may_admit(cohort)):
+                    self._changed.clear()
+                    await self._changed.wait()
+                self._retire(cohort)
+                self._admit(cohort)
+                if cohort.joining:
+                    await self._prefill(cohort, cohort.joining)
+                if cohort.running:
+                    await self._step(cohort)
+        except Exception as error:  # noqa: BLE001 - a bug must end every request with an error, not hang them
+            self._stop(error)
+            raise
+
+    def _may_admit(self, cohort: Cohort) -> bool:
+        """Whether the head of the queue fits now, no other prefill is under way, and this cohort is the smallest."""
+        if not self.waiting or self.running >= self.limits.max_running or any(c.joining for c in self.cohorts):
+            return False
+        smallest = min(self.cohorts, key=lambda each: len(each.members))
+        return cohort is smallest and self.kv.blocks_for(self.waiting[0].positions) <= self.kv.free
+
+    def _admit(self, cohort: Cohort) -> None:
+        if self._may_admit(cohort):
+            cohort.joining = self.waiting.popleft()
+            self.kv.extend(cohort.joining.table, cohort.joining.positions)
+
+    async def _prefill(self, cohort: Cohort, sequence: Sequence) -> None:
+        """Computes the next rows of the prompt; its very last row is fed by the sequence's first step."""
+        done, last = sequence.table.length, len(sequence.prompt) - 1
+        rows = sequence.prompt[done : min(done + self.limits.prefill_rows, last)]
+        try:
+            await self._in_torch(self._forward, [sequence], rows)
+        except Exception as error:  # noqa: BLE001 - the error goes to the request it belongs to
+            self._end(cohort, sequence, error)
+            return
+        self._progress = time.monotonic()
+        if sequence.table.length == last:
+            cohort.running.append(sequence)
+            cohort.joining = None
+            self._changed.set()
+
+    async def _step(self, cohort: Cohort) -> None:
+        """One frame for every running sequence of the cohort."""
+        began = time.monotonic()
+        members = list(cohort.running)
+        rows = np.stack([self._newest_row(sequence) for sequence in members])
+        try:
+            hidden = await self._in_torch(self._forward, members, rows)
+            result = await self._depth.sample(self._depth_call(members, hidden))
+        except Exception as error:  # noqa: BLE001 - the error goes to the requests of this step
+            for sequence in members:
+                self._end(cohort, sequence, error)
+            return
+        for row, sequence in enumerate(members):
+            self._commit(cohort, sequence, row, result)
+        self._progress = time.monotonic()
+        self._on_step(len(members), self._progress - began)
+
+    def _forward(self, sequences: list[Sequence], rows: np.ndarray) -> Tensor:
+        """Feeds the next rows of one sequence, or one row to each of several."""
+        count = len(rows) // len(sequences)
+        spans = [Span(sequence.table, sequence.table.length, count) for sequence in sequences]
+        hidden = self.backbone(torch.from_numpy(rows), spans, self.kv)
+        for sequence in sequences:
+            sequence.table.length += count
+        return hidden
+
+    def _newest_row(self, sequence: Sequence) -> np.ndarray:
+        if not sequence.frames:
+            return sequence.prompt[-1]
+        return np.concatenate(([self._config.tokens.assistant_slot], sequence.frames[-1]))
+
+    def _depth_call(self, members: list[Sequence], hidden: Tensor) -> DepthCall:
+        penalized = [row for row, sequence in enumerate(members) if sequence.emitted is not None]
+        return DepthCall(
+            hidden=to_wire(hidden),
+            states=RowStates(
+                seeds=np.array([sequence.request.seed for sequence in members], dtype=np.int64),
+                frames=np.array([len(sequence.frames) for sequence in members], dtype=np.int64),
+                generators=np.stack([sequence.generator for sequence in members])
+                if self._random == "generator"
+                else None,
+            ),
+            sampling=sampling_table([sequence.request.sampling for sequence in members]),
+            penalized=np.array(penalized, dtype=np.int64),
+            emitted=self._emitted([members[row] for row in penalized]),
+        )
+
+    def _emitted(self, sequences: list[Sequence]) -> np.ndarray:
+        if not sequences:
+            return np.empty((0, self._config.n_vq, 0), dtype=np.uint8)
+        return pack_emitted(np.stack([sequence.emitted for sequence in sequences]))
+
+    def _commit(self, cohort: Cohort, sequence: Sequence, row: int, result: DepthResult) -> None:
+        if result.failed[row]:
+            self._end(cohort, sequence, ModelFailure("the model produced a value that is not finite"))
+        elif result.stop[row]:
+            sequence.finish("stop")
+            self._end(cohort, sequence)
+        else:
+            if result.states.generators is not None:
+                sequence.generator = result.states.generators[row]
+            sequence.append(result.codes[row])
+            if sequence.at_limit:
+                sequence.finish("length")
+                self._end(cohort, sequence)
+
+    def _retire(self, cohort: Cohort) -> None:
+        for sequence in [sequence for sequence in cohort.members if sequence.cancelled]:
+            self._end(cohort, sequence)
+
+    def _end(self, cohort: Cohort, sequence: Sequence, error: Exception | None = None) -> None:
+        """Takes a sequence out and its blocks back. Only called between forwards of its cohort."""
+        if error is not None:
+            sequence.fail(error)
+        if sequence is cohort.joining:
+            cohort.joining = None
+        else:
+            cohort.running.remove(sequence)
+        self.kv.release(sequence.table)
+        self._changed.set()
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        return sum(len(cohort.members) for cohort in self.cohorts)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def stalled_seconds(self) -> float:
+        """Time since the last finished step while there is work; 0 when idle, infinite once the engine has failed."""
+        if self._stopped is not None:
+            return float("inf")
+        return time.monotonic() - self._progress if self.busy else 0.0
+
+    async def close(self) -> None:
+        """Ends every request with EngineStopped and stops the loop."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._stop(EngineStopped("the engine is shut down"))
+        await asyncio.to_thread(self._torch.shutdown)
+
+    def _stop(self, error: Exception) -> None:
+        self._stopped = error
+        for sequence in [*self.waiting, *(member for cohort in self.cohorts for member in cohort.members)]:
+            sequence.fail(error)
+
+    async def _in_torch(self, function: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._torch, function, *args)
+
+    def _background_loop(self) -> asyncio.AbstractEventLoop:
+        if self._own_loop is None:
+            self._own_loop = asyncio.new_event_loop()
+            threading.Thread(target=self._own_loop.run_forever, name="engine", daemon=True).start()
+        return self._own_loop
