@@ -6,13 +6,12 @@ request can always finish.
 """
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from pipeline.attention import Span
 from pipeline.backbone import Backbone
 from pipeline.depth_call import DepthCall, DepthResult, RowStates, sampling_table, to_wire
 from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull
+from pipeline.loop_thread import LoopThread
 from pipeline.prompt import prompt_rows
 from pipeline.random_state import export_generator, new_generator
 from pipeline.request import SpeechRequest
@@ -97,23 +97,18 @@ class Engine:
         self._tasks: list[asyncio.Task] = []
         self._progress = time.monotonic()
         self._stopped: Exception | None = None
-        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: LoopThread | None = None
 
     # -- requests ----------------------------------------------------------------------------------------------
 
     def generate(self, request: SpeechRequest) -> Iterator[FrameChunk]:
-        """`stream` for callers without an event loop; several threads may call it at once."""
-        loop = self._background_loop()
-        chunks = self.stream(request)
+        """`stream` for callers without an event loop; several threads may iterate at once.
 
-        async def next_chunk() -> FrameChunk | None:
-            return await anext(chunks, None)
-
-        try:
-            while (chunk := asyncio.run_coroutine_threadsafe(next_chunk(), loop).result()) is not None:
-                yield chunk
-        finally:
-            asyncio.run_coroutine_threadsafe(chunks.aclose(), loop).result()
+        Use the engine as a context manager then, so that its threads end with it.
+        """
+        if self._loop_thread is None:
+            self._loop_thread = LoopThread("engine")
+        return self._loop_thread.iterate(self.stream(request))
 
     async def stream(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
         """Chunks of frames as they are made; the last one says why it ended.
@@ -316,6 +311,14 @@ class Engine:
             return float("inf")
         return time.monotonic() - self._progress if self.busy else 0.0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._loop_thread is not None:
+            self._loop_thread.run(self.close())
+            self._loop_thread.close()
+
     async def close(self) -> None:
         """Ends every request with EngineStopped and stops the loop."""
         for task in self._tasks:
@@ -331,9 +334,3 @@ class Engine:
 
     async def _in_torch(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._torch, function, *args)
-
-    def _background_loop(self) -> asyncio.AbstractEventLoop:
-        if self._own_loop is None:
-            self._own_loop = asyncio.new_event_loop()
-            threading.Thread(target=self._own_loop.run_forever, name="engine", daemon=True).start()
-        return self._own_loop

@@ -60,7 +60,7 @@ def new_generator(seed: int, device: torch.device | str) -> torch.Generator:
 
 
 def export_generator(generator: torch.Generator) -> np.ndarray:
-    """The generator's state, uint8 `[n]`, so that it can travel with a call; n depends on the kind of device."""
+    """The generator's state, uint8 `[n]`, to travel with a call; n depends on the kind of device."""
     return generator.get_state().numpy()
 
 

@@ -35,9 +35,9 @@ _LARGE_BATCH = 16
 class FilterParams:
     """Sampling parameters of each row, as tensors `[B]` on the device of the scores.
 
-    temperature: float32, 0 is greedy. top_k: int64, off when <= 0 or >= the number of scores. top_p: float32, off
-    when <= 0 or >= 1. repetition_penalty: float32 > 0, off when 1. Not to be changed in place, because derived
-    columns are kept; a captured graph builds one from its input tensors.
+    temperature: float32, 0 is greedy. top_k: int64, off when <= 0 or >= the number of scores.
+    top_p: float32, off when <= 0 or >= 1. repetition_penalty: float32 > 0, off when 1.
+    Not to be changed in place: derived columns are kept. A captured graph builds one from its input tensors.
     """
 
     temperature: torch.Tensor
@@ -100,7 +100,7 @@ class FilterParams:
 
     @cached_property
     def _top_p_bits(self) -> torch.Tensor:
-        """top_p in units of 2**-24, int64 `[B, 1]`; 0 for greedy, since the best entry alone has nothing before it."""
+        """top_p in units of 2**-24, int64 `[B, 1]`; 0 for greedy: the best entry alone has nothing before it."""
         off = (self.top_p <= 0) | (self.top_p >= 1)
         units = (self.top_p.masked_fill(off, 1) * 2.0**UNIFORM_BITS).ceil().to(torch.int64)
         return units.masked_fill(self.greedy, 0)[:, None]
@@ -149,9 +149,10 @@ def draw_codes(
     draws: Draws,
     draw: int,
 ) -> torch.Tensor:
-    """One code a row, int64 `[B]`, from scores `[B, V]` (any floating dtype) and draw number `draw` of the frame.
+    """One code a row, int64 `[B]`, from scores `[B, V]` of any floating dtype.
 
-    emitted: bool `[B, V]`, the codes each row has emitted from this codebook; None when no row is penalised.
+    draw: which draw of the frame this is. emitted: bool `[B, V]`, the codes each row has emitted
+    from this codebook; None when no row is penalised.
 
     Counter rows take the inverse of the cumulative distribution, entries in order of score, then index.
     Generator rows take `torch.multinomial` of the row alone, a greedy row leaving its generator as it is.
@@ -189,8 +190,8 @@ def unpack_emitted(packed: np.ndarray, size: int) -> np.ndarray:
 class _Candidates:
     """The best entries of each row, best first, int64: those that may be drawn, then others.
 
-    indices: `[B, W]`. weights: `[B, W]`, proportional to the probabilities, 0 outside top-k. cumulative: `[B, W]`,
-    running sum of the weights. mass: `[B, 1]`, sum of the weights within top-p.
+    indices: `[B, W]`. weights: `[B, W]`, proportional to the probabilities, 0 outside top-k.
+    cumulative: `[B, W]`, running sum of the weights. mass: `[B, 1]`, sum of the weights within top-p.
     """
 
     indices: torch.Tensor

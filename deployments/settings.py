@@ -1,0 +1,132 @@
+"""One YAML file per model and hardware, validated before anything is started."""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deployments.limits import HttpLimits
+from pipeline.engine import EngineLimits
+from pipeline.errors import SpeechError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class ConfigError(SpeechError):
+    """A configuration that cannot be served; the message names the file and the fields."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSection(_Section):
+    """Which checkpoint is served. Relative paths start at the configuration file's directory."""
+
+    name: str = "moss-tts-local"
+    aliases: tuple[str, ...] = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+    tts: Path
+    codec: Path
+
+
+class Placement(_Section):
+    """What each replica of a deployment gets, and how many replicas there may be."""
+
+    device: Literal["cpu", "cuda", "npu"] = "cpu"
+    device_share: float = Field(1.0, gt=0, description="GPUs or NPUs a replica asks for (cuda and npu only)")
+    cpus: float = Field(0.1, ge=0, description="num_cpus of a replica, for scheduling")
+    threads: int = Field(1, ge=1, description="torch threads of a replica on the CPU")
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    autoscaling: dict[str, Any] = Field(
+        default={"min_replicas": 1, "max_replicas": 1}, description="Ray Serve's autoscaling_config, as it is"
+    )
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Ray's view of the placement: `num_gpus` for cuda, the custom resource NPU for npu."""
+        options: dict[str, Any] = {"num_cpus": self.cpus}
+        if self.device == "cuda":
+            options["num_gpus"] = self.device_share
+        if self.device == "npu":
+            options["resources"] = {"NPU": self.device_share}
+        return options
+
+
+class BackboneSection(Placement):
+    max_running: int = Field(EngineLimits.max_running, ge=1)
+    max_waiting: int = Field(EngineLimits.max_waiting, ge=1)
+    kv_blocks: int = Field(EngineLimits.kv_blocks, ge=1)
+    block_size: int = Field(EngineLimits.block_size, ge=1)
+    prefill_rows: int = Field(EngineLimits.prefill_rows, ge=1)
+    random: Literal["counter", "generator"] = "counter"
+
+    @property
+    def limits(self) -> EngineLimits:
+        return EngineLimits(
+            self.max_running, self.max_waiting, self.kv_blocks, self.block_size, self.prefill_rows
+        )
+
+
+class DepthSection(Placement):
+    max_rows: int = Field(64, ge=1, description="rows of one pass, from any number of backbones")
+
+
+class CodecSection(Placement):
+    max_streams: int = Field(64, ge=1, description="streams with decoder state at once; others wait their turn")
+    reference_cache: int = Field(64, ge=0, description="encoded reference clips kept")
+
+
+class IngressSection(_Section):
+    cpus: float = Field(0.1, ge=0)
+    autoscaling: dict[str, Any] = Field(default={"min_replicas": 1, "max_replicas": 1})
+
+
+class Settings(_Section):
+    model: ModelSection
+    backbone: BackboneSection = BackboneSection()
+    depth: DepthSection = DepthSection()
+    codec: CodecSection = CodecSection()
+    ingress: IngressSection = IngressSection()
+    http: HttpLimits = HttpLimits()
+    stall_seconds: float = Field(60.0, gt=0, description="work without progress for this long is unhealthy")
+    drain_seconds: float = Field(900.0, gt=0, description="graceful shutdown: longer than the longest stream")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.backbone.max_running > self.depth.max_rows:
+            raise ValueError(
+                f"backbone.max_running ({self.backbone.max_running}) must not exceed depth.max_rows "
+                f"({self.depth.max_rows}): one step is one depth call"
+            )
+        return self
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Settings":
+        """Reads a YAML file; raises ConfigError naming the file and every field that is wrong."""
+        path = Path(path)
+        try:
+            raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+            settings = cls.model_validate(raw)
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: there is no such file") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is not valid YAML: {error}") from None
+        except ValidationError as error:
+            raise ConfigError(f"{path}: {_readable(error)}") from None
+        here = path.resolve().parent
+        model = settings.model.model_copy(
+            update={"tts": here / settings.model.tts, "codec": here / settings.model.codec}
+        )
+        return settings.model_copy(update={"model": model})
+
+
+def _readable(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {problem['msg']}" for problem in error.errors()
+    )

@@ -1,0 +1,123 @@
+"""The codec at work for many streams: steps that are ready share a pass, reference clips are encoded once."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pipeline.batch_worker import BatchWorker
+from pipeline.codec import CodecDecoder, CodecEncoder, StreamState
+from pipeline.reference import content_key
+from pipeline.sequence import FrameChunk
+
+
+@dataclass(frozen=True)
+class AudioChunk:
+    """The audio of one FrameChunk."""
+
+    samples: np.ndarray
+    """float32 [channels, frames * samples_per_frame]"""
+    finish: str | None = None
+    """as in FrameChunk: set on the last chunk only"""
+
+
+@dataclass(eq=False)
+class _Stream:
+    state: StreamState | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Frames to decode, or None to give the stream's memory back."""
+
+    stream: _Stream
+    codes: np.ndarray | None
+
+
+class CodecService:
+    """Decodes any number of streams, `max_streams` of them at a time, and encodes reference clips.
+
+    All decoder state is touched on one thread only. A stream beyond `max_streams` waits for a place; meanwhile its
+    codes wait in its source, which holds at most a request's frame limit of them.
+    """
+
+    def __init__(self, decoder: CodecDecoder, encoder: CodecEncoder, *, max_streams: int, cache_size: int):
+        self._decoder = decoder
+        self._encoder = encoder
+        self._places = asyncio.Semaphore(max_streams)
+        self._decoding: BatchWorker[_Step, np.ndarray] = BatchWorker(
+            self._decode_steps, limit=max_streams, name="codec-decoder"
+        )
+        self._encoding: BatchWorker[np.ndarray, np.ndarray] = BatchWorker(
+            self._encode_clips, limit=1, name="codec-encoder"
+        )
+        self._closing: set[asyncio.Task] = set()
+        self._cache: OrderedDict[str, asyncio.Task[np.ndarray]] = OrderedDict()
+        self._cache_size = cache_size
+        self.streams = 0
+
+    async def decode(self, frames: AsyncIterable[FrameChunk]) -> AsyncGenerator[AudioChunk]:
+        """The audio of a stream of frames, chunk by chunk. The stream's memory is freed when it ends or is closed."""
+        async with self._places:
+            stream = _Stream()
+            self.streams += 1
+            try:
+                async for chunk in frames:
+                    yield AudioChunk(await self._decode(stream, chunk.codes), chunk.finish)
+            finally:
+                self.streams -= 1
+                self._close(stream)
+
+    async def encode(self, audio: np.ndarray) -> np.ndarray:
+        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`; equal clips are encoded once."""
+        key = await asyncio.to_thread(content_key, audio)
+        if key not in self._cache:
+            self._cache[key] = asyncio.create_task(self._encoding.submit(audio))
+        self._cache.move_to_end(key)
+        task = self._cache[key]
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        try:
+            return await asyncio.shield(task)
+        except Exception:
+            self._cache.pop(key, None)
+            raise
+
+    def stalled_seconds(self) -> float:
+        """How long the pass at work has been running; 0 when idle."""
+        return max(self._decoding.busy_seconds, self._encoding.busy_seconds)
+
+    def close(self) -> None:
+        self._decoding.close()
+        self._encoding.close()
+
+    async def _decode(self, stream: _Stream, codes: np.ndarray) -> np.ndarray:
+        if len(codes) == 0:
+            return np.empty((self._decoder.config.channels, 0), dtype=np.float32)
+        return await self._decoding.submit(_Step(stream, codes))
+
+    def _close(self, stream: _Stream) -> None:
+        # A step of this stream may be in work; closing queues up behind it.
+        task = asyncio.create_task(self._decoding.submit(_Step(stream, None)))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _decode_steps(self, steps: Sequence[_Step]) -> list[np.ndarray | None]:
+        ready = [step for step in steps if step.codes is not None]
+        for step in ready:
+            step.stream.state = step.stream.state or self._decoder.open()
+        audio = self._decoder.decode([(step.stream.state, torch.from_numpy(step.codes)) for step in ready])
+        by_step = {id(step): samples.cpu().numpy() for step, samples in zip(ready, audio, strict=True)}
+        for step in steps:
+            if step.codes is None and step.stream.state is not None:
+                self._decoder.close(step.stream.state)
+                step.stream.state = None
+        return [by_step.get(id(step)) for step in steps]
+
+    def _encode_clips(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [
+            self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).numpy() for clip in clips
+        ]
