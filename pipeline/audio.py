@@ -6,6 +6,7 @@ over chunks, so the joined bytes do not depend on how the waveform was cut.
 
 import io
 import struct
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +22,10 @@ MIN_RATE, MAX_RATE = 8_000, 48_000
 CHANNELS = (1, 2)
 
 _UNKNOWN_LENGTH = 0xFFFFFFFF
-_WAV_HEADER_BYTES = 44
 
 
 def mix_channels(pcm: np.ndarray, channels: int) -> np.ndarray:
-    """`[c, samples]` to `[channels, samples]`: to one channel by their mean, to more by repeating in order."""
+    """float `[c, samples]` to `[channels, samples]`: the mean for one channel, else repeated in order."""
     if len(pcm) == channels:
         return pcm
     if channels == 1:
@@ -34,10 +34,10 @@ def mix_channels(pcm: np.ndarray, channels: int) -> np.ndarray:
 
 
 def to_int16(pcm: np.ndarray) -> np.ndarray:
-    """float32 `[channels, samples]` in [-1, 1) to int16 `[samples, channels]`: times 32768, rounded half to even.
+    """float32 `[channels, samples]` to int16 `[samples, channels]`: x 32768, rounded half to even, clipped.
 
-    Values outside are clipped to -32768 and 32767. Scaling by a power of two is exact, so `to_int16(x / 32768)`
-    gives back x. Raises SpeechError when a sample is not a number.
+    Scaling by a power of two is exact, so `to_int16(x / 32768)` gives back every int16 x. Raises SpeechError
+    when a sample is not finite.
     """
     if not np.isfinite(pcm).all():
         raise SpeechError("the waveform holds samples that are not finite")
@@ -45,13 +45,18 @@ def to_int16(pcm: np.ndarray) -> np.ndarray:
 
 
 class Resampler:
-    """Streams float32 `[channels, samples]` from one rate to another (soxr HQ); the identity for equal rates."""
+    """Streams float32 `[channels, samples]` from one rate to another (soxr HQ); the identity for equal rates.
+
+    The joined output has the same bits for any cut of the input.
+    """
 
     def __init__(self, source_rate: int, target_rate: int, channels: int):
         self._channels = channels
         self._stream = None
         if source_rate != target_rate:
-            self._stream = soxr.ResampleStream(source_rate, target_rate, channels, dtype="float32", quality="HQ")
+            self._stream = soxr.ResampleStream(
+                source_rate, target_rate, channels, dtype="float32", quality="HQ"
+            )
 
     def process(self, chunk: np.ndarray) -> np.ndarray:
         """What can be told so far; the filter holds back some milliseconds until `flush`."""
@@ -91,34 +96,32 @@ class WavEncoder:
 
     def __init__(self, rate: int, channels: int, streaming: bool):
         self._rate, self._channels, self._streaming = rate, channels, streaming
-        self._held = b"" if not streaming else self._header(None)
-        self._chunks: list[bytes] = []
+        self._pending = [wav_header(rate, channels, None)] if streaming else []
 
     def encode(self, chunk: np.ndarray) -> bytes:
-        samples = chunk.astype("<i2", copy=False).tobytes()
-        if self._streaming:
-            return self._take_header() + samples
-        self._chunks.append(samples)
-        return b""
+        self._pending.append(chunk.astype("<i2", copy=False).tobytes())
+        return self._take() if self._streaming else b""
 
     def finish(self) -> bytes:
-        if self._streaming:
-            return self._take_header()
-        samples = b"".join(self._chunks)
-        return self._header(len(samples)) + samples
+        rest = self._take()
+        return rest if self._streaming else wav_header(self._rate, self._channels, len(rest)) + rest
 
-    def _take_header(self) -> bytes:
-        header, self._held = self._held, b""
-        return header
+    def _take(self) -> bytes:
+        data = b"".join(self._pending)
+        self._pending.clear()
+        return data
 
-    def _header(self, size: int | None) -> bytes:
-        riff_size = _UNKNOWN_LENGTH if size is None else _WAV_HEADER_BYTES - 8 + size
-        data_size = _UNKNOWN_LENGTH if size is None else size
-        block = 2 * self._channels
-        pcm, bits = 1, 16
-        layout = (16, pcm, self._channels, self._rate, self._rate * block, block, bits)
-        chunks = b"WAVE" + b"fmt " + struct.pack("<IHHIIHH", *layout) + b"data" + struct.pack("<I", data_size)
-        return b"RIFF" + struct.pack("<I", riff_size) + chunks
+
+def wav_header(rate: int, channels: int, data_bytes: int | None) -> bytes:
+    """The 44 bytes in front of 16-bit samples; `data_bytes` None writes 0xFFFFFFFF, as streams do."""
+    riff_bytes = _UNKNOWN_LENGTH if data_bytes is None else 36 + data_bytes
+    pcm, bits, block_bytes = 1, 16, 2 * channels
+    return struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        *(b"RIFF", riff_bytes, b"WAVE"),
+        *(b"fmt ", 16, pcm, channels, rate, rate * block_bytes, block_bytes, bits),
+        *(b"data", _UNKNOWN_LENGTH if data_bytes is None else data_bytes),
+    )
 
 
 class _StreamSink:
@@ -138,9 +141,10 @@ class _StreamSink:
 
 
 class LibavEncoder:
-    """Any codec and container of libav. A whole file gets its exact length in the header, a stream cannot.
+    """Any codec and container of libav. A whole file has its exact length in the header, a stream cannot.
 
-    `stream_header(first_bytes)` gives bytes to put in front of a stream.
+    `stream_header(first_bytes)` gives bytes to put in front of a stream. A streamed MP3 ends on a whole frame
+    (1152 samples from 32 kHz on, 576 below), so it may be that much longer than its audio.
     """
 
     def __init__(
@@ -161,6 +165,8 @@ class LibavEncoder:
         self._stream_header = stream_header if streaming else None
         muxer = {"fflags": "+bitexact", "flush_packets": "1", **(options or {})}
         self._container = av.open(self._sink, "w", format=container, options=muxer)
+        # An abandoned container is a reference cycle that keeps megabytes until the next garbage collection.
+        weakref.finalize(self, self._container.close)
         self._stream = self._container.add_stream(codec, rate=rate, layout=self._layout)
         self._stream.codec_context.thread_count = 1
         if lossy:
@@ -195,8 +201,8 @@ def _bit_rate(rate: int, channels: int) -> int:
 def mp3_stream_header(frame: bytes) -> bytes:
     """An `Info` frame for an MP3 stream that starts with `frame`: tells players the encoder delay to skip.
 
-    Without it a decoder plays 1105 samples of padding first. It gives no length, since none is known. Layout: ISO
-    11172-3 header, side information left zero, then the Xing/LAME tag (delay at byte 21 after the version).
+    Without it a decoder plays 1105 samples of padding first. It gives no length, since none is known. Layout:
+    frame header (ISO 11172-3), side information left zero, Xing tag, LAME tag with the delay at its byte 21.
     """
     mpeg1, mono = frame[1] & 0x08, frame[3] >> 6 == 3
     side_information = (17 if mono else 32) if mpeg1 else (9 if mono else 17)
@@ -261,9 +267,10 @@ FORMATS = {
 class AudioOutput:
     """One utterance on its way out: float32 chunks of the model in, bytes of `format` out.
 
-    With `streaming` every call returns bytes ready to send; otherwise a container comes whole from `finish`, with
-    exact lengths. Joined, the bytes are the file in both cases. `rate` and `channels` left None take the format's
-    default. Raises InvalidRequest for an unknown format and for a rate or channel count it cannot carry.
+    With `streaming` every call returns bytes ready to send; otherwise a container comes whole from `finish`,
+    with exact lengths. Joined, the bytes are the file in both cases. `rate` (Hz) and `channels` left None
+    take the format's default. Raises InvalidRequest for an unknown format and for a rate or channel count it
+    cannot carry.
     """
 
     def __init__(
@@ -277,8 +284,8 @@ class AudioOutput:
     ):
         spec = _format(format)
         self.content_type = spec.content_type
-        self.rate = _checked_rate(format, spec, rate or spec.default_rate or native_rate)
-        self.channels = _checked_channels(channels or spec.default_channels or native_channels)
+        self.rate = _checked_rate(format, spec, _first_set(rate, spec.default_rate, native_rate))
+        self.channels = _checked_channels(_first_set(channels, spec.default_channels, native_channels))
         self._resampler = Resampler(native_rate, self.rate, self.channels)
         self._encoder = spec.encoder(self.rate, self.channels, streaming)
 
@@ -294,6 +301,10 @@ class AudioOutput:
         return self._encoder.encode(to_int16(pcm)) if pcm.shape[1] else b""
 
 
+def _first_set(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
 def _format(name: str) -> AudioFormat:
     spec = FORMATS.get(name.strip().lower())
     if spec is None:
@@ -305,10 +316,12 @@ def _format(name: str) -> AudioFormat:
 
 def _checked_rate(name: str, spec: AudioFormat, rate: int) -> int:
     if not MIN_RATE <= rate <= MAX_RATE:
-        raise InvalidRequest(f"sample_rate must lie in {MIN_RATE}..{MAX_RATE}, not {rate}", param="sample_rate")
+        message = f"sample_rate must lie in {MIN_RATE}..{MAX_RATE}, not {rate}"
+        raise InvalidRequest(message, param="sample_rate")
     if spec.rates and rate not in spec.rates:
         known = ", ".join(map(str, spec.rates))
-        raise InvalidRequest(f"{name} has no sample_rate {rate}, only: {known}", param="sample_rate")
+        message = f"response_format {name!r} has no sample_rate {rate}, only: {known}"
+        raise InvalidRequest(message, param="sample_rate")
     return rate
 
 

@@ -86,6 +86,11 @@ class CodecService:
             self._cache.pop(key, None)
             raise
 
+    @property
+    def blocks_in_use(self) -> int:
+        """KV blocks held by open streams."""
+        return self._decoder.blocks_in_use
+
     def stalled_seconds(self) -> float:
         """How long the pass at work has been running; 0 when idle."""
         return max(self._decoding.busy_seconds, self._encoding.busy_seconds)

@@ -91,7 +91,7 @@ class Engine:
         self._depth = depth
         self._random = random
         self._on_step = on_step
-        self._config = backbone.config
+        self.config = backbone.config
         self._torch = ThreadPoolExecutor(max_workers=1, thread_name_prefix="backbone")
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task] = []
@@ -130,7 +130,7 @@ class Engine:
 
     async def _submit(self, request: SpeechRequest) -> Sequence:
         self._check_room()
-        prompt = await asyncio.to_thread(prompt_rows, request.prompt, self._tokenizer, self._config)
+        prompt = await asyncio.to_thread(prompt_rows, request.prompt, self._tokenizer, self.config)
         sequence = Sequence(request, prompt, emitted=self._new_emitted(request))
         self._check_fit(sequence)
         if self._random == "generator":
@@ -151,7 +151,7 @@ class Engine:
             raise QueueFull(f"{len(self.waiting)} requests are waiting already")
 
     def _check_fit(self, sequence: Sequence) -> None:
-        most = min(self.kv.total * self.kv.block_size, self._config.backbone.max_position_embeddings)
+        most = min(self.kv.total * self.kv.block_size, self.config.backbone.max_position_embeddings)
         if sequence.positions > most:
             raise InvalidRequest(
                 f"the prompt has {len(sequence.prompt)} rows and max_frames is {sequence.request.max_frames}: "
@@ -161,7 +161,7 @@ class Engine:
     def _new_emitted(self, request: SpeechRequest) -> np.ndarray | None:
         if request.sampling.repetition_penalty == 1.0:
             return None
-        return np.zeros((self._config.n_vq, max(self._config.codebook_sizes)), dtype=bool)
+        return np.zeros((self.config.n_vq, max(self.config.codebook_sizes)), dtype=bool)
 
     def _cancel(self, sequence: Sequence) -> None:
         sequence.cancelled = True
@@ -243,7 +243,7 @@ class Engine:
     def _newest_row(self, sequence: Sequence) -> np.ndarray:
         if not sequence.frames:
             return sequence.prompt[-1]
-        return np.concatenate(([self._config.tokens.assistant_slot], sequence.frames[-1]))
+        return np.concatenate(([self.config.tokens.assistant_slot], sequence.frames[-1]))
 
     def _depth_call(self, members: list[Sequence], hidden: Tensor) -> DepthCall:
         penalized = [row for row, sequence in enumerate(members) if sequence.emitted is not None]
@@ -263,7 +263,7 @@ class Engine:
 
     def _emitted(self, sequences: list[Sequence]) -> np.ndarray:
         if not sequences:
-            return np.empty((0, self._config.n_vq, 0), dtype=np.uint8)
+            return np.empty((0, self.config.n_vq, 0), dtype=np.uint8)
         return pack_emitted(np.stack([sequence.emitted for sequence in sequences]))
 
     def _commit(self, cohort: Cohort, sequence: Sequence, row: int, result: DepthResult) -> None:

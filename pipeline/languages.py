@@ -75,13 +75,14 @@ def language_name(value: str | None) -> str | None:
 def estimated_frames(text: str, language: str | None) -> int:
     """Audio frames (80 ms each) that `text` needs, roughly: for budgets, not for truth.
 
-    Counts characters by script, at the rates the model's authors give per language, so text in another script
-    than its language's is not starved; `language` (an English name or None) settles what a script leaves open.
-    Pauses written `[pause 3.2s]` count their seconds.
+    Counts characters by script, at the rates known for the languages that use it, so text in another script
+    than its language's is not starved; `language` (an English name or None) settles what a script leaves
+    open. Pauses written `[pause 3.2s]` count their seconds.
     """
     pauses = sum(float(seconds) for seconds in _PAUSE.findall(text)) * _FRAMES_PER_SECOND
     spoken = unicodedata.normalize("NFC", _PAUSE.sub("", text))
-    return math.ceil(pauses + sum(_frames_of(character, language) for character in spoken))
+    frames = pauses + sum(_frames_of(character, language) for character in spoken)
+    return math.ceil(round(frames, 6))
 
 
 def _frames_of(character: str, language: str | None) -> float:

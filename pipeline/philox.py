@@ -46,7 +46,7 @@ def uniforms(seeds: torch.Tensor, frames: torch.Tensor, draws: int) -> torch.Ten
 def _rounds(
     even: torch.Tensor, odd: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """The four output words, each `[...]`, from words (0, 2) and (1, 3) stacked as `[2, ...]`; keys broadcast."""
+    """The four output words, each `[...]`; words (0, 2) and (1, 3) come stacked, `[2, ...]`."""
     multipliers = _column(_MULTIPLIERS, even)
     key_steps = _column(_KEY_STEPS, even)
     round_key = torch.stack(torch.broadcast_tensors(*key, even[0])[:2])

@@ -7,7 +7,7 @@ from pipeline.errors import InvalidRequest
 from pipeline.request import Prompt
 from pipeline.tokenizer import Tokenizer
 
-# Each piece is tokenised on its own: merging neighbours would let a BPE merge cross the border and change ids.
+# Each piece is tokenised on its own: in joined pieces a BPE merge could cross the border and change ids.
 _USER = "user\n"
 _ASSISTANT = "assistant\n"
 _REFERENCES = "<user_inst>\n- Reference(s):\n"
@@ -80,8 +80,8 @@ def _audio_rows(slot: int, codes: np.ndarray) -> np.ndarray:
 def _checked_codes(codes: np.ndarray, config: ModelConfig) -> np.ndarray:
     """int64 `[frames, n_vq]`, at least one frame, every code within its codebook."""
     if codes.ndim != 2 or codes.shape[0] == 0 or codes.shape[1] != config.n_vq:
-        shape = list(codes.shape)
-        raise InvalidRequest(f"reference codes must be [frames, {config.n_vq}], not {shape}", param="ref_audio")
+        message = f"reference codes must be [frames, {config.n_vq}], not {list(codes.shape)}"
+        raise InvalidRequest(message, param="ref_audio")
     if not np.issubdtype(codes.dtype, np.integer):
         raise InvalidRequest(f"reference codes must be integers, not {codes.dtype}", param="ref_audio")
     outside = (codes < 0) | (codes >= np.asarray(config.codebook_sizes))

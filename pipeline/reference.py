@@ -30,10 +30,11 @@ _DEMUXERS = (
 
 
 def decode_audio(data: bytes) -> tuple[np.ndarray, int]:
-    """float32 `[channels, samples]` in [-1, 1) and the sample rate in Hz, of a file in any usual audio format.
+    """float32 `[channels, samples]`, full scale 1, and the rate in Hz of a file in any usual audio format.
 
     Decoding stops as soon as the clip is longer than allowed, so neither a huge file nor a lying header costs
-    much. Raises InvalidRequest for what is empty, damaged, no audio or too long.
+    much. A file without its end counts as what is there, where its format cannot tell. Raises InvalidRequest
+    for what is empty, damaged, no audio or too long.
     """
     if not data:
         raise _invalid("the reference audio is empty")
@@ -83,10 +84,10 @@ def _frame_samples(frame: av.AudioFrame) -> np.ndarray:
 def prepare_reference(audio: np.ndarray, rate: int, codec: CodecConfig) -> np.ndarray:
     """float32 `[codec.channels, samples]` at the codec's rate and with its loudness, ready for its encoder.
 
-    `audio`: float32 `[channels, samples]` at `rate` Hz. Of more than two channels the first two count; mono is
-    duplicated for a stereo codec, stereo averaged for a mono one. The gain, over the whole clip, is
-    `clip(-20 - 10*log10(mean(x^2) + 1e-9), -3, +3)` dB (the model authors' normalisation). Raises InvalidRequest
-    for a clip outside 1..30 s, silent, or with samples that are no numbers.
+    `audio`: float32 `[channels, samples]` at `rate` Hz. Of more than two channels the first two count; mono
+    is duplicated for a stereo codec, stereo averaged for a mono one. The gain, over the whole clip, is
+    `clip(-20 - 10*log10(mean(x^2) + 1e-9), -3, +3)` dB (the model authors' normalisation). Raises
+    InvalidRequest for a clip outside 1..30 s, silent, or with samples that are not finite.
     """
     _check_rate(rate)
     _check_not_too_long(audio.shape[1], rate)
@@ -122,7 +123,7 @@ def content_key(audio: np.ndarray) -> str:
 
 def _check_rate(rate: int) -> None:
     if not MIN_RATE <= rate <= MAX_RATE:
-        raise _invalid(f"the reference audio's sample rate of {rate} Hz lies outside {MIN_RATE}..{MAX_RATE} Hz")
+        raise _invalid(f"the reference audio's sample rate of {rate} Hz is not in {MIN_RATE}..{MAX_RATE}")
 
 
 def _check_not_too_long(samples: int, rate: int) -> None:

@@ -48,3 +48,22 @@ class SpeechRequest:
     seed: int
     max_frames: int
     sampling: SamplingParams = field(default_factory=SamplingParams)
+
+
+@dataclass(frozen=True)
+class SpeechJob:
+    """A request and the reference clip it brings, prepared for the encoder but not yet encoded."""
+
+    request: SpeechRequest
+    """Its prompt has no references yet if there is a clip."""
+    reference: np.ndarray | None = None
+    """float32 [channels, samples] at the codec's rate"""
+
+
+@dataclass(frozen=True)
+class SpeechJob:
+    """A request whose reference clip is still audio: its codes are to become `prompt.references`."""
+
+    request: SpeechRequest
+    reference: np.ndarray | None = None
+    """float32 [channels, samples] as the codec's encoder takes it; None without a reference"""

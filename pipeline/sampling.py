@@ -100,7 +100,7 @@ class FilterParams:
 
     @cached_property
     def _top_p_bits(self) -> torch.Tensor:
-        """top_p in units of 2**-24, int64 `[B, 1]`; 0 for greedy: the best entry alone has nothing before it."""
+        """top_p in units of 2**-24, int64 `[B, 1]`; greedy is 0, which keeps the best entry alone."""
         off = (self.top_p <= 0) | (self.top_p >= 1)
         units = (self.top_p.masked_fill(off, 1) * 2.0**UNIFORM_BITS).ceil().to(torch.int64)
         return units.masked_fill(self.greedy, 0)[:, None]
@@ -127,12 +127,15 @@ class Draws:
     def from_states(
         cls, states: RowStates, rows: int, draws: int, device: torch.device | str = "cpu"
     ) -> "Draws":
-        """One state a row. Raises ValueError when their number differs from `rows`."""
+        """One state a row. ValueError when their number differs from `rows`, TypeError for anything else."""
         check_row_states(states, rows)
         if states is None:
             states = [None] * rows
         elif isinstance(states, torch.Generator):
             states = [states]
+        for state in states:
+            if state is not None and not isinstance(state, CounterState | torch.Generator):
+                raise TypeError(f"a row's random state cannot be a {type(state).__name__}")
         counters = [s if isinstance(s, CounterState) else None for s in states]
         unseeded = [row for row, state in enumerate(states) if state is None]
         return cls(
@@ -171,7 +174,8 @@ def filtered_probabilities(
 ) -> torch.Tensor:
     """What a draw is made from: float32 `[B, V]`, zero where filtered out. Arguments as for `draw_codes`.
 
-    A greedy row has 1 at its best score, the lowest index among equals.
+    A greedy row has 1 at its best score, the lowest index among equals. Fixed point drops what is far below
+    the resolution of a draw: of 1024 scores, those below 2**-28 times the best.
     """
     return _dense(_tempered(scores, params, emitted), params)
 

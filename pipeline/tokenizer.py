@@ -20,7 +20,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path | str, config: ModelConfig) -> "Tokenizer":
-        """Reads `DIR/tokenizer.json`; raises CheckpointError when it is missing, damaged or of an unknown kind."""
+        """Reads `DIR/tokenizer.json`; raises CheckpointError when it is missing, damaged or no BPE."""
         path = Path(directory) / "tokenizer.json"
         raw = _read(path)
         try:
@@ -32,7 +32,7 @@ class Tokenizer:
             raise CheckpointError(f"{path} is not a usable tokenizer: {error}") from error
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text` alone, no special tokens added. Raises InvalidRequest for text that is not Unicode."""
+        """Ids of `text` alone, nothing added. Raises InvalidRequest for text that is not Unicode."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -58,15 +58,18 @@ def _forget_control_tokens(raw: dict, control_ids: frozenset[int]) -> None:
     """Edits a parsed tokenizer.json so that control ids are out of reach and equal text gives equal ids."""
     added = raw.get("added_tokens") or []
     forgotten = control_ids | {token["id"] for token in added if token["special"]}
-    raw["added_tokens"] = [token for token in added if token["id"] not in forgotten]
+    kept = [token for token in added if token["id"] not in forgotten]
+    raw["added_tokens"] = kept
     raw["truncation"] = raw["padding"] = None
     if raw["model"]["type"] != "BPE":
         raise CheckpointError(f"tokenizer of type {raw['model']['type']!r} is not supported, BPE is")
     _forget_bpe_entries(raw["model"], forgotten)
+    # Added tokens outside the vocabulary would be renumbered, from the first id the forgotten ones leave free.
+    raw["model"]["vocab"].update({token["content"]: token["id"] for token in kept})
 
 
 def _forget_bpe_entries(model: dict, forgotten: frozenset[int]) -> None:
-    """Some files repeat control tokens in the vocabulary, where merges (or the unknown token) could reach them."""
+    """Some files repeat control tokens in the vocabulary, where merges or the unknown token reach them."""
     removed = {token for token, token_id in model["vocab"].items() if token_id in forgotten}
     model["vocab"] = {token: i for token, i in model["vocab"].items() if token not in removed}
     model["merges"] = [merge for merge in model["merges"] if removed.isdisjoint(_pieces(merge))]

@@ -16,7 +16,7 @@ from pipeline.errors import CheckpointError, InvalidRequest
 
 
 class CodecDecoder:
-    """The same codes give the same audio bits, however a stream is cut into steps and whatever streams are beside it.
+    """The same codes give the same bits of audio for any cut into steps and any streams beside them.
 
     Holds memory for `max_streams` streams. Not thread-safe: one call at a time.
     """
@@ -89,15 +89,16 @@ class CodecDecoder:
 
     @torch.inference_mode()
     def decode(self, steps: Sequence[tuple[StreamState, Tensor]]) -> list[Tensor]:
-        """The next frames of each stream: codes int64 `[F, n_vq]` -> float32 `[channels, F * samples_per_frame]`.
+        """The next frames of each stream: int64 `[F, n_vq]` -> float32 `[channels, F * samples_per_frame]`.
 
-        Every stream has its own F, 1 to `max_step_frames`. Raises InvalidRequest for codes that are no codes and
-        StreamError for streams that cannot run together, both before anything is changed.
+        Every stream has its own F, 1 to `max_step_frames`. Raises InvalidRequest for codes of a wrong shape,
+        type or value and StreamError for streams that cannot run together, both before anything is changed.
         """
         if not steps:
             return []
+        for _, codes in steps:
+            self._check_codes(codes)
         streams = [(state, codes.shape[0]) for state, codes in steps]
-        self._check_codes([codes for _, codes in steps])
         self._stack.check_step(streams)
         codes = torch.cat([codes.to(self.device) for _, codes in steps])
         rows = self._stack.run(self._dequantizer.decode(codes).to(self.dtype), streams)
@@ -110,18 +111,19 @@ class CodecDecoder:
         """A whole utterance in one call: int64 `[F, n_vq]` -> float32 `[channels, F * samples_per_frame]`."""
         state = self.open()
         try:
-            parts = [self.decode([(state, part)])[0] for part in codes.split(self.max_step_frames)]
+            steps = [part for part in codes.split(self.max_step_frames) if len(part)]
+            parts = [self.decode([(state, part)])[0] for part in steps]
         finally:
             self.close(state)
-        return torch.cat(parts, dim=1)
+        return torch.cat([torch.empty(self.config.channels, 0, device=self.device), *parts], dim=1)
 
-    def _check_codes(self, given: Sequence[Tensor]) -> None:
+    def _check_codes(self, codes: Tensor) -> None:
+        if codes.dim() != 2 or codes.shape[1] != self.n_vq or codes.dtype != torch.int64:
+            raise InvalidRequest(
+                f"codes must be int64 [frames, {self.n_vq}], not {codes.dtype} {list(codes.shape)}"
+            )
         size = self.config.quantizer.codebook_size
-        for codes in given:
-            if codes.dim() != 2 or codes.shape[1] != self.n_vq or codes.dtype != torch.int64:
-                raise InvalidRequest(
-                    f"codes must be int64 [frames, {self.n_vq}], not {codes.dtype} {list(codes.shape)}"
-                )
-        lowest, highest = (int(bound) for bound in torch.aminmax(torch.cat(list(given))))
-        if lowest < 0 or highest >= size:
-            raise InvalidRequest(f"codes must be 0 to {size - 1}; found {lowest} to {highest}")
+        if codes.numel() and (int(codes.min()) < 0 or int(codes.max()) >= size):
+            raise InvalidRequest(
+                f"codes must be 0 to {size - 1}; found {int(codes.min())} to {int(codes.max())}"
+            )

@@ -15,7 +15,7 @@ from pipeline.errors import InvalidRequest
 
 
 class CodecEncoder:
-    """Runs a clip through in steps of `max_step_frames` frames, which bounds memory and does not change a code.
+    """Runs a clip through in steps of `max_step_frames` frames: that bounds memory and changes no code.
 
     Not thread-safe: one clip at a time.
     """
@@ -70,20 +70,17 @@ class CodecEncoder:
         frames = audio.shape[1] // self.config.samples_per_frame
         samples = audio[:, : frames * self.config.samples_per_frame].to(device=self.device, dtype=self.dtype)
         width = 1 if self.config.interleave else self.config.channels
-        rows = samples.T.reshape(-1, width)
+        rows = samples.T.reshape(frames, self.config.stream_positions_per_frame, width)
+        codes = [torch.empty(0, n_vq, dtype=torch.int64, device=self.device)]
         state = self._stack.open()
         try:
-            parts = [
-                self._quantizer.encode(self._stack.run(part, [(state, self._frames(part))]).float(), n_vq)
-                for part in rows.split(self.max_step_frames * self.config.stream_positions_per_frame)
-                if len(part)
-            ]
+            for first in range(0, frames, self.max_step_frames):
+                part = rows[first : first + self.max_step_frames]
+                hidden = self._stack.run(part.flatten(0, 1), [(state, len(part))])
+                codes.append(self._quantizer.encode(hidden.float(), n_vq))
         finally:
             self._stack.close(state)
-        return torch.cat([torch.empty(0, n_vq, dtype=torch.int64, device=self.device), *parts])
-
-    def _frames(self, rows: Tensor) -> int:
-        return rows.shape[0] // self.config.stream_positions_per_frame
+        return torch.cat(codes)
 
     def _check(self, audio: Tensor, n_vq: int) -> None:
         if audio.dim() != 2 or audio.shape[0] != self.config.channels:

@@ -20,7 +20,7 @@ class Projection:
 
 
 class Quantizer:
-    """Hidden states to codes: each stage takes the codebook entry nearest to what the stages before it left."""
+    """Hidden states to codes: each stage takes the entry nearest to what the stages before it left over."""
 
     def __init__(self, checkpoint: Checkpoint, num_codebooks: int, device: torch.device | str):
         self.input_proj = Projection(checkpoint, "quantizer.input_proj", device)

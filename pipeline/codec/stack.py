@@ -18,7 +18,7 @@ BLOCK_SIZE = 64
 
 
 class StreamError(SpeechError):
-    """Streams used against the rules (too many, a closed one, a step of a wrong size): a bug in the caller."""
+    """Streams used against the rules (too many, a closed one, a step of a wrong size): a caller's bug."""
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class StageStack:
         max_streams: int,
         max_step_frames: int,
     ):
-        """`repatch` is `fold` or `unfold`; `prefix` is what the checkpoint's names start with (`decoder.`)."""
+        """`repatch` is `fold` or `unfold`; `prefix` starts the names in the checkpoint."""
         self._stages = stages
         self._repatch = repatch
         self.dtype = dtype
@@ -58,11 +58,14 @@ class StageStack:
         self._open: set[StreamState] = set()
         with torch.device("meta"):
             self._modules = nn.ModuleList(
-                CodecTransformer(stage) if isinstance(stage, TransformerStage) else nn.Identity() for stage in stages
+                CodecTransformer(stage) if isinstance(stage, TransformerStage) else nn.Identity()
+                for stage in stages
             )
         load_module(self._modules, checkpoint, prefix, dtype, device)
         self._pools = {
-            index: self._pool(stage) for index, stage in enumerate(stages) if isinstance(stage, TransformerStage)
+            index: self._pool(stage)
+            for index, stage in enumerate(stages)
+            if isinstance(stage, TransformerStage)
         }
 
     def open(self) -> StreamState:
@@ -92,7 +95,7 @@ class StageStack:
         for state, frames in streams:
             self._require_open(state)
             if not 0 < frames <= self.max_step_frames:
-                raise StreamError(f"a codec step of {frames} frames; 1 to {self.max_step_frames} are possible")
+                raise StreamError(f"a codec step has 1 to {self.max_step_frames} frames, not {frames}")
 
     def run(self, rows: Tensor, streams: Sequence[tuple[StreamState, int]]) -> Tensor:
         """Pushes the next frames of each stream, packed in this order, through all stages.
@@ -119,7 +122,7 @@ class StageStack:
                 self._pools[index].trim(table, table.length - stage.context + 1)
 
     def _pool(self, stage: TransformerStage) -> KVBlocks:
-        """Room for every stream to hold what the first new position sees and a whole step, wherever blocks begin."""
+        """Room for all a stream's first new position sees and a whole step, wherever blocks begin."""
         positions = stage.context - 1 + self.max_step_frames * stage.positions_per_frame
         return KVBlocks(
             layers=stage.num_layers,

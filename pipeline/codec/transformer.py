@@ -1,4 +1,4 @@
-"""One causal transformer of the codec over packed rows: the new positions of several streams, one after the other.
+"""One causal transformer of the codec over packed rows: the new positions of one stream after the other.
 
 Module and parameter names are the published ones, so a checkpoint loads by prefix.
 """
@@ -71,7 +71,9 @@ class TransformerLayer(nn.Module):
         self.self_attn = SelfAttention(size, stage.num_heads)
         self.layer_scale_1 = LayerScale(size) if stage.layer_scale else nn.Identity()
         self.norm2 = nn.LayerNorm(size, eps=LAYER_NORM_EPS)
-        self.ffn = nn.Sequential(nn.Linear(size, inner, bias=False), ExactGELU(), nn.Linear(inner, size, bias=False))
+        self.ffn = nn.Sequential(
+            nn.Linear(size, inner, bias=False), ExactGELU(), nn.Linear(inner, size, bias=False)
+        )
         self.layer_scale_2 = LayerScale(size) if stage.layer_scale else nn.Identity()
 
     def forward(self, x: Tensor, kv: KVBlocks, layer: int, plan: StepPlan) -> Tensor:

@@ -1,0 +1,70 @@
+"""The engine as a deployment: it owns the sequences of its requests and sends their hidden states to the depth side."""
+
+from collections.abc import AsyncGenerator
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from ray.serve.metrics import Gauge, Histogram
+
+from deployments.remote import call
+from deployments.replica import check_progress, prepare_torch
+from deployments.settings import Settings
+from pipeline.depth_call import DepthCall, DepthResult
+from pipeline.request import SpeechRequest
+from pipeline.sequence import FrameChunk
+from pipeline.speech import load_engine
+
+STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
+
+
+class RemoteDepth:
+    """Depth calls through a deployment handle: one array of hidden states a step, by way of the object store."""
+
+    def __init__(self, handle: DeploymentHandle):
+        self._handle = handle
+
+    async def sample(self, depth_call: DepthCall) -> DepthResult:
+        return await call(self._handle.sample.remote(depth_call))
+
+
+@serve.deployment(name="Backbone")
+class Backbone:
+    def __init__(self, settings: Settings, depth: DeploymentHandle):
+        device = prepare_torch(settings.backbone)
+        self._engine = load_engine(
+            settings.model.tts,
+            RemoteDepth(depth),
+            settings.backbone.limits,
+            dtype=settings.backbone.torch_dtype,
+            device=device,
+            random=settings.backbone.random,
+            on_step=self._record_step,
+        )
+        self._stall_seconds = settings.stall_seconds
+        self._step_seconds = Histogram(
+            "moss_backbone_step_seconds", description="One frame of a cohort", boundaries=list(STEP_SECONDS)
+        )
+        self._running = Gauge("moss_backbone_running", description="Sequences that step together")
+        self._waiting = Gauge("moss_backbone_waiting", description="Requests waiting for a slot")
+
+    async def generate(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
+        """Chunks of codec frames; see `Engine.stream`."""
+        async for chunk in self._engine.stream(request):
+            yield chunk
+
+    def stats(self) -> dict[str, int]:
+        engine = self._engine
+        return {
+            "running": engine.running,
+            "waiting": len(engine.waiting),
+            "free_kv_blocks": engine.kv.free,
+            "kv_blocks": engine.kv.total,
+        }
+
+    def check_health(self) -> None:
+        check_progress(self._engine.stalled_seconds(), self._stall_seconds)
+
+    def _record_step(self, _rows: int, seconds: float) -> None:
+        self._step_seconds.observe(seconds)
+        self._running.set(self._engine.running)
+        self._waiting.set(len(self._engine.waiting))

@@ -1,0 +1,51 @@
+"""The codec as a deployment: it holds the streams' decoder states and pulls codes from a backbone for each."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from deployments.remote import pull
+from deployments.replica import check_progress, prepare_torch
+from deployments.settings import Settings
+from pipeline.codec_service import AudioChunk
+from pipeline.config import ModelConfig
+from pipeline.request import SpeechJob
+from pipeline.speech import load_codec_service
+
+
+@serve.deployment(name="CodecDecoder")
+class CodecDecoder:
+    def __init__(self, settings: Settings, backbone: DeploymentHandle):
+        device = prepare_torch(settings.codec)
+        self._service = load_codec_service(
+            settings.model.codec,
+            ModelConfig.load(settings.model.tts).n_vq,
+            dtype=settings.codec.torch_dtype,
+            device=device,
+            max_streams=settings.codec.max_streams,
+            cache_size=settings.codec.reference_cache,
+        )
+        self._backbone = backbone.options(stream=True)
+        self._stall_seconds = settings.stall_seconds
+
+    async def stream(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
+        """The audio of a job, chunk by chunk. Closing it cancels the request on the backbone as well."""
+        request = job.request
+        if job.reference is not None:
+            codes = await self._service.encode(job.reference)
+            request = replace(request, prompt=replace(request.prompt, references=(codes,)))
+        async with (
+            aclosing(pull(self._backbone.generate.remote(request))) as frames,
+            aclosing(self._service.decode(frames)) as audio,
+        ):
+            async for chunk in audio:
+                yield chunk
+
+    def stats(self) -> dict[str, int]:
+        return {"streams": self._service.streams, "blocks_in_use": self._service.blocks_in_use}
+
+    def check_health(self) -> None:
+        check_progress(self._service.stalled_seconds(), self._stall_seconds)

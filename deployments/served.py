@@ -1,0 +1,38 @@
+"""The names this server answers to: its model, the model's aliases, and the voices."""
+
+from dataclasses import dataclass
+
+from deployments.http_errors import model_not_found, voice_not_found
+
+DEFAULT_VOICE = "default"
+OPENAI_VOICES = (
+    "alloy", "ash", "ballad", "coral", "echo", "fable", "onyx",
+    "nova", "sage", "shimmer", "verse", "marin", "cedar",
+)  # fmt: skip
+"""Names that clients of OpenAI's API send; each stands for the default voice unless a voice has that name."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """One model and its voices."""
+
+    model: str
+    aliases: tuple[str, ...] = ()
+    voices: tuple[str, ...] = (DEFAULT_VOICE,)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model, *self.aliases)
+
+    def check_model(self, name: str | None) -> None:
+        """ApiError 404 unless `name` is the model's, an alias, or unset."""
+        if name is not None and name not in self.models:
+            raise model_not_found(name, self.models)
+
+    def voice(self, name: str) -> str:
+        """The voice that `name` stands for; ApiError 404 naming the voices if there is none."""
+        if name in self.voices:
+            return name
+        if name in OPENAI_VOICES:
+            return DEFAULT_VOICE
+        raise voice_not_found(name, (*self.voices, *OPENAI_VOICES))

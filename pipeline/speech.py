@@ -1,0 +1,115 @@
+"""Text to audio in one process: the same parts that the deployments place on replicas, called directly."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from pipeline.backbone import load_backbone
+from pipeline.chunks import SIZE
+from pipeline.codec import CodecDecoder, CodecEncoder
+from pipeline.codec_service import AudioChunk, CodecService
+from pipeline.config import CodecConfig, ModelConfig
+from pipeline.depth import load_depth
+from pipeline.engine import Depth, Engine, EngineLimits
+from pipeline.local_depth import LocalDepth
+from pipeline.loop_thread import LoopThread
+from pipeline.request import SpeechJob
+from pipeline.sampler import DepthSampler
+from pipeline.tokenizer import Tokenizer
+
+
+def load_engine(
+    directory: Path | str,
+    depth: Depth,
+    limits: EngineLimits,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    **options: object,
+) -> Engine:
+    """The engine of a text-to-speech checkpoint; `options` as for Engine."""
+    config = ModelConfig.load(directory)
+    backbone = load_backbone(directory, config, dtype=dtype, device=device)
+    return Engine(backbone, Tokenizer.load(directory, config), depth, limits, **options)
+
+
+def load_depth_sampler(
+    directory: Path | str, *, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> DepthSampler:
+    return DepthSampler(load_depth(directory, ModelConfig.load(directory), dtype=dtype, device=device))
+
+
+def load_codec_service(
+    directory: Path | str,
+    n_vq: int,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    max_streams: int = 64,
+    cache_size: int = 64,
+) -> CodecService:
+    config = CodecConfig.load(directory)
+    placed = {"dtype": dtype, "device": device, "max_step_frames": SIZE}
+    return CodecService(
+        CodecDecoder.load(directory, config, max_streams=max_streams, n_vq=n_vq, **placed),
+        CodecEncoder.load(directory, config, **placed),
+        max_streams=max_streams,
+        cache_size=cache_size,
+    )
+
+
+class Speech:
+    """`with Speech.load(DIR) as speech: for chunk in speech.generate(job): ...`; any number of threads may iterate."""
+
+    def __init__(self, engine: Engine, depth: LocalDepth, codec: CodecService):
+        self.engine = engine
+        self.codec = codec
+        self._depth = depth
+        self._loop = LoopThread("speech")
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path | str,
+        *,
+        limits: EngineLimits | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Self:
+        """From `directory/tts` and `directory/codec`."""
+        limits = limits or EngineLimits()
+        tts, codec = Path(directory) / "tts", Path(directory) / "codec"
+        depth = LocalDepth(load_depth_sampler(tts, dtype=dtype, device=device), limits.max_running)
+        engine = load_engine(tts, depth, limits, dtype=dtype, device=device)
+        service = load_codec_service(codec, engine.config.n_vq, dtype=torch.float32, device=device)
+        return cls(engine, depth, service)
+
+    def generate(self, job: SpeechJob) -> Iterator[AudioChunk]:
+        """Audio chunk by chunk. Raises as `Engine.stream` does; closing the iterator cancels the job."""
+        return self._loop.iterate(self.stream(job))
+
+    async def stream(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
+        """`generate` for callers on the loop that everything runs on."""
+        request = job.request
+        if job.reference is not None:
+            codes = await self.codec.encode(job.reference)
+            request = replace(request, prompt=replace(request.prompt, references=(codes,)))
+        async with (
+            aclosing(self.engine.stream(request)) as frames,
+            aclosing(self.codec.decode(frames)) as audio,
+        ):
+            async for chunk in audio:
+                yield chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._loop.run(self.engine.close())
+        self._depth.close()
+        self.codec.close()
+        self._loop.close()

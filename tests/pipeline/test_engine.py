@@ -1,0 +1,246 @@
+import asyncio
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.engine import Engine, EngineLimits
+from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull
+from pipeline.local_depth import LocalDepth
+from pipeline.request import Prompt, SamplingParams, SpeechRequest
+from pipeline.sampler import DepthSampler
+from tests.conftest import TINY
+
+LIMITS = EngineLimits(max_running=8, max_waiting=16, kv_blocks=96, block_size=64, prefill_rows=50)
+CASES = json.loads((TINY / "golden.json").read_text())
+
+
+@pytest.fixture
+def new_engine(backbone, tokenizer, depth):
+    def make(limits=LIMITS, depth_side=None, **options):
+        return Engine(backbone, tokenizer, depth_side or LocalDepth(DepthSampler(depth)), limits, **options)
+
+    return make
+
+
+def request(text="Hello there.", seed=1, max_frames=20, **sampling):
+    # A low stop temperature keeps these requests talking up to their frame limit or close to it.
+    return SpeechRequest(f"{text}/{seed}", Prompt(text), seed, max_frames, SamplingParams(**sampling))
+
+
+async def codes_of(engine, wanted):
+    chunks = [chunk async for chunk in engine.stream(wanted)]
+    return np.concatenate([chunk.codes for chunk in chunks])
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class NeverStops:
+    """A depth side that goes on for ever, with codes that tell the seed and the frame."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+        self.rows = []
+
+    async def sample(self, call):
+        self.rows.append(call.rows)
+        await asyncio.sleep(0)
+        result = self.sampler.sample(call)
+        result.stop[:] = False
+        return result
+
+
+@pytest.fixture
+def endless(depth):
+    return NeverStops(DepthSampler(depth))
+
+
+@pytest.mark.parametrize(
+    ("name", "penalty", "key"),
+    [(name, 1.0, f"greedy.{name}.frames") for name in CASES["greedy"]] + [("plain", 1.3, "greedy_rp13.plain.frames")],
+)
+def test_greedy_frames_are_the_reference_ones(new_engine, golden, name, penalty, key):
+    case = next(case for case in CASES["prompts"] if case["name"] == name)
+    prompt = Prompt(
+        **case["fields"],
+        references=tuple(golden[f"prompt.reference_codes_{r}"].numpy() for r in case["references"]),
+        continuation=case["mode"] == "continuation",
+    )
+    sampling = SamplingParams(temperature=0.0, stop_temperature=0.0, repetition_penalty=penalty)
+    with new_engine() as engine:
+        chunks = list(engine.generate(SpeechRequest("golden", prompt, 0, 24, sampling)))
+    assert np.array_equal(np.concatenate([chunk.codes for chunk in chunks]), golden[key].numpy())
+    assert [chunk.finish for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].finish == "stop"
+
+
+@pytest.mark.parametrize("random", ["counter", "generator"])
+async def test_a_request_is_the_same_alone_and_among_others_that_come_and_go(new_engine, endless, random):
+    wanted = [request(f"Text number {i}" + "!" * (7 * i), seed=i, max_frames=9 + 3 * i) for i in range(6)]
+    wanted[2] = request("greedy", temperature=0.0, max_frames=11)
+    wanted[4] = request("penalty", seed=4, repetition_penalty=1.4, max_frames=17)
+    alone = [await codes_of(new_engine(depth_side=endless, random=random), one) for one in wanted]
+    engine = new_engine(depth_side=endless, random=random)
+
+    async def later(index):
+        await asyncio.sleep(0.01 * ((index * 5) % 7))
+        return await codes_of(engine, wanted[index % 6])
+
+    together = await asyncio.gather(*map(later, range(18)))
+    for index, codes in enumerate(together):
+        assert np.array_equal(codes, alone[index % 6])
+    assert max(endless.rows) > 1
+    await until(lambda: engine.kv.free == engine.kv.total)
+
+
+async def test_seeds_differ_and_repeat(new_engine, endless):
+    seeds = [0, 1, 2**32 - 1, 2**32, 2**63 - 1]
+    engine = new_engine(depth_side=endless)
+    once, again = [
+        await asyncio.gather(*(codes_of(engine, request(seed=seed)) for seed in seeds)) for _ in range(2)
+    ]
+    assert all(np.array_equal(a, b) for a, b in zip(once, again, strict=True))
+    assert len({codes.tobytes() for codes in once}) == len(seeds)
+
+
+async def test_chunks_are_cut_by_frame_index_and_the_limit_ends_the_request(new_engine, endless):
+    engine = new_engine(depth_side=endless)
+    chunks = [chunk async for chunk in engine.stream(request(max_frames=20))]
+    assert [(chunk.start, len(chunk.codes), chunk.finish) for chunk in chunks] == [
+        (0, 1, None), (1, 1, None), (2, 2, None), (4, 4, None), (8, 8, None), (16, 4, "length"),
+    ]  # fmt: skip
+
+
+async def test_more_requests_than_slots_are_served_in_arrival_order(new_engine, endless):
+    engine = new_engine(EngineLimits(max_running=2, max_waiting=16, kv_blocks=96), endless)
+    finished = []
+
+    async def run(index):
+        await codes_of(engine, request(f"number {index}", max_frames=6))
+        finished.append(index)
+
+    tasks = []
+    for index in range(8):
+        tasks.append(asyncio.create_task(run(index)))
+        await until(lambda count=index + 1: engine.running + len(engine.waiting) + len(finished) >= count)
+    await asyncio.gather(*tasks)
+    assert all(abs(position - index) <= 1 for position, index in enumerate(finished))
+    assert max(endless.rows) <= 2
+
+
+async def test_a_full_queue_refuses_and_a_request_that_never_fits_is_told_so(new_engine, endless):
+    engine = new_engine(EngineLimits(max_running=1, max_waiting=2, kv_blocks=8), endless)
+    tasks = [asyncio.create_task(codes_of(engine, request(max_frames=100))) for _ in range(3)]
+    await until(lambda: engine.running == 1 and len(engine.waiting) == 2)
+    with pytest.raises(QueueFull):
+        await codes_of(engine, request())
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await until(lambda: not engine.busy)
+    with pytest.raises(InvalidRequest, match="512 positions"):
+        await codes_of(engine, request(max_frames=400))
+    assert len(await codes_of(engine, request(max_frames=5))) == 5
+
+
+async def test_a_long_request_waits_for_blocks_and_then_runs(new_engine, endless):
+    engine = new_engine(EngineLimits(max_running=8, max_waiting=8, kv_blocks=10), endless)
+    results = await asyncio.gather(*(codes_of(engine, request(max_frames=60 + i)) for i in range(5)))
+    assert [len(codes) for codes in results] == [60, 61, 62, 63, 64]
+    assert engine.kv.free == 10
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+async def test_closing_the_stream_frees_slot_and_blocks(new_engine, endless, after):
+    engine = new_engine(depth_side=endless)
+    other = asyncio.create_task(codes_of(engine, request("other", max_frames=40)))
+    stream = engine.stream(request(max_frames=10_000 // 4))
+    reader = asyncio.create_task(anext(stream))
+    if after:
+        await reader
+        for _ in range(after - 1):
+            await anext(stream)
+        await stream.aclose()
+    else:
+        await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+    await until(lambda: engine.running <= 1 and not engine.waiting)
+    assert len(await other) == 40
+    await until(lambda: engine.kv.free == engine.kv.total)
+
+
+async def test_a_reader_that_stalls_does_not_slow_another(new_engine, endless):
+    engine = new_engine(depth_side=endless)
+    stalled = engine.stream(request("stalled", max_frames=30))
+    await anext(stalled)
+    assert len(await codes_of(engine, request(max_frames=30))) == 30
+    assert sum([len(chunk.codes) async for chunk in stalled]) == 29
+
+
+class Fails(NeverStops):
+    async def sample(self, call):
+        if 13 in call.states.seeds:
+            raise ConnectionError("the depth side is gone")
+        result = await super().sample(call)
+        result.failed[call.states.seeds == 7] = True
+        return result
+
+
+async def test_an_error_reaches_the_requests_it_belongs_to_and_the_engine_goes_on(new_engine, depth):
+    engine = new_engine(depth_side=Fails(DepthSampler(depth)))
+    good = [asyncio.create_task(codes_of(engine, request(seed=seed))) for seed in (1, 2)]
+    with pytest.raises(ModelFailure, match="not finite"):
+        await codes_of(engine, request(seed=7))
+    assert [len(await task) for task in good] == [20, 20]
+    with pytest.raises(ConnectionError):
+        await codes_of(engine, request(seed=13))
+    assert len(await codes_of(engine, request(seed=3))) == 20
+    assert engine.kv.free == engine.kv.total
+
+
+async def test_closing_the_engine_ends_its_requests_with_an_error(new_engine, endless):
+    engine = new_engine(depth_side=endless)
+    task = asyncio.create_task(codes_of(engine, request(max_frames=2000)))
+    await until(lambda: engine.running == 1)
+    await engine.close()
+    with pytest.raises(EngineStopped):
+        await task
+    with pytest.raises(EngineStopped):
+        await codes_of(engine, request())
+    assert engine.stalled_seconds() == float("inf")
+
+
+async def test_a_step_that_hangs_is_seen(new_engine):
+    class Hangs:
+        async def sample(self, call):
+            await asyncio.Event().wait()
+
+    engine = new_engine(depth_side=Hangs())
+    assert engine.stalled_seconds() == 0.0
+    task = asyncio.create_task(codes_of(engine, request()))
+    await until(lambda: engine.stalled_seconds() > 0.2)
+    task.cancel()
+    await engine.close()
+
+
+def test_bfloat16_is_batch_invariant_too(config, tokenizer, depth):
+    from pipeline.backbone import load_backbone
+    from pipeline.depth import load_depth
+
+    half = load_backbone(TINY / "tts", config, dtype=torch.bfloat16)
+    sampler = NeverStops(DepthSampler(load_depth(TINY / "tts", config, dtype=torch.bfloat16)))
+
+    async def run():
+        engine = Engine(half, tokenizer, sampler, LIMITS)
+        wanted = [request(f"Sentence {i}.", seed=i) for i in range(5)]
+        together = await asyncio.gather(*(codes_of(engine, one) for one in wanted))
+        for one, codes in zip(wanted, together, strict=True):
+            assert np.array_equal(codes, await codes_of(Engine(half, tokenizer, sampler, LIMITS), one))
+
+    asyncio.run(run())
