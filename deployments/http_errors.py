@@ -22,7 +22,6 @@ _RESTART_RETRY_SECONDS = 5
 _LONGEST_ECHO = 80
 _LONGEST_PARAM = 100
 _LONGEST_MESSAGE = 2000
-_DEEPEST_CAUSE = 8
 
 
 class ApiError(Exception):
@@ -96,8 +95,7 @@ def body_too_large(limit: int) -> ApiError:
 
 
 def to_api_error(error: BaseException) -> ApiError:
-    """What the client is told about an exception. Nothing of one that was not written for clients leaks out."""
-    error = _root_cause(error)
+    """What the client is told about an exception; of one not written for clients, nothing is told."""
     match error:
         case ApiError():
             return error
@@ -163,20 +161,10 @@ def shown(value: object) -> str:
 
 
 def _printable(text: str, longest: int) -> str:
-    """At most `longest` characters, without lone surrogates, which UTF-8 cannot carry, or control characters."""
+    """At most `longest` characters, without control characters and lone surrogates (UTF-8 has none)."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     encodable = cut.encode("utf-8", "replace").decode("utf-8")
     return "".join(character if character.isprintable() else " " for character in encodable)
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """The exception raised on the other side of a process border, where the one at hand only carries it."""
-    for _ in range(_DEEPEST_CAUSE):
-        cause = getattr(error, "cause", None)
-        if not isinstance(cause, BaseException):
-            break
-        error = cause
-    return error
 
 
 def _retry(seconds: int) -> dict[str, str]:
@@ -191,7 +179,8 @@ async def _on_http_exception(request: Request, error: HTTPException) -> JSONResp
     """Errors of the router itself (404, 405) and of FastAPI's own parts."""
     path = _printable(request.url.path, _LONGEST_ECHO)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        message = f"{request.method} is not allowed on {path}; allowed: {(error.headers or {}).get('Allow', '')}"
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"{request.method} is not allowed on {path}; allowed: {allowed}"
     elif error.status_code == HTTPStatus.NOT_FOUND and error.detail == HTTPStatus.NOT_FOUND.phrase:
         message = f"there is no {request.method} {path}"
     else:

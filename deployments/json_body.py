@@ -10,10 +10,11 @@ _LONGEST_INTEGER = 400
 
 
 def parse_object(raw: bytes, max_bytes: int) -> dict[str, Any]:
-    """The object that `raw` holds. ApiError 413 over `max_bytes`; 400 for anything but one JSON object in UTF-8.
+    """The object that `raw` holds.
 
-    `NaN`, `Infinity` and numbers beyond float64 come out as floats that are not finite, so that their field's own
-    check can refuse them by name. A name that occurs twice in one object is refused: readers disagree on which counts.
+    `NaN`, `Infinity` and numbers beyond float64 come out as floats that are not finite, so that their field's
+    own check can refuse them by name. A name that occurs twice in one object is refused, since readers differ
+    in which one counts. Raises ApiError: 413 over `max_bytes`, 400 for anything but one JSON object in UTF-8.
     """
     if len(raw) > max_bytes:
         raise body_too_large(max_bytes)

@@ -79,12 +79,14 @@ class DepthSection(Placement):
 
 class CodecSection(Placement):
     max_streams: int = Field(64, ge=1, description="streams with decoder state at once; others wait their turn")
+    max_requests: int = Field(1024, ge=1, description="requests a replica holds, waiting ones included")
     reference_cache: int = Field(64, ge=0, description="encoded reference clips kept")
 
 
 class IngressSection(_Section):
     cpus: float = Field(0.1, ge=0)
     autoscaling: dict[str, Any] = Field(default={"min_replicas": 1, "max_replicas": 1})
+    max_requests: int = Field(1024, ge=1, description="HTTP requests a replica holds, waiting ones included")
 
 
 class Settings(_Section):

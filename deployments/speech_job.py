@@ -1,4 +1,4 @@
-"""From a checked request body to the job that the engine and the codec work on. Pure, apart from the fresh seed."""
+"""From a checked request body to the job that codec and engine work on. Pure, apart from the fresh seed."""
 
 import base64
 import math
@@ -31,8 +31,8 @@ def to_job(
 ) -> SpeechJob:
     """Decodes the reference clip, so it may take a while: run it off the event loop.
 
-    Raises ApiError 404 for a model or voice that is not served, ApiError 400 or InvalidRequest for a clip that cannot
-    be used.
+    Raises ApiError 404 for a model or voice that is not served, and ApiError 400 or InvalidRequest for a clip
+    that cannot be used.
     """
     served.check_model(body.model)
     served.voice(body.voice)
@@ -63,7 +63,7 @@ def _joined(transcript: str, text: str) -> str:
 
 
 def _is_unspaced(character: str) -> bool:
-    """Whether the script of `character` puts no space between words: Han, kana, bopomofo and their punctuation."""
+    """Whether its script puts no space between words: Han, kana, bopomofo, and their punctuation."""
     wide = unicodedata.east_asian_width(character) in ("W", "F", "H")
     return wide and not unicodedata.name(character, "").startswith(("HANGUL", "HALFWIDTH HANGUL"))
 
@@ -93,7 +93,7 @@ def _sampling(body: SpeechBody) -> SamplingParams:
 
 
 def _above_zero(value: float) -> float:
-    """Numbers smaller than this do the same, but as float32 they could become 0, which means something else."""
+    """Smaller numbers do the same as the least one, but float32 could make them 0: another meaning."""
     return max(value, _LEAST)
 
 
@@ -108,7 +108,8 @@ def _clip_bytes(ref_audio: str) -> bytes:
     if value[:5].lower() == "data:":
         header, _, value = value.partition(",")
         if not header.lower().endswith(";base64"):
-            raise bad_request('ref_audio as a data URI must hold base64: "data:audio/wav;base64,..."', "ref_audio")
+            message = "ref_audio as a data URI must hold base64: data:audio/wav;base64,..."
+            raise bad_request(message, "ref_audio")
     digits = "".join(value.split()).translate(_URL_SAFE).rstrip("=")
     try:
         return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)

@@ -58,12 +58,3 @@ class SpeechJob:
     """Its prompt has no references yet if there is a clip."""
     reference: np.ndarray | None = None
     """float32 [channels, samples] at the codec's rate"""
-
-
-@dataclass(frozen=True)
-class SpeechJob:
-    """A request whose reference clip is still audio: its codes are to become `prompt.references`."""
-
-    request: SpeechRequest
-    reference: np.ndarray | None = None
-    """float32 [channels, samples] as the codec's encoder takes it; None without a reference"""

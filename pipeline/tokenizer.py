@@ -64,7 +64,7 @@ def _forget_control_tokens(raw: dict, control_ids: frozenset[int]) -> None:
     if raw["model"]["type"] != "BPE":
         raise CheckpointError(f"tokenizer of type {raw['model']['type']!r} is not supported, BPE is")
     _forget_bpe_entries(raw["model"], forgotten)
-    # Added tokens outside the vocabulary would be renumbered, from the first id the forgotten ones leave free.
+    # Added tokens outside the vocabulary would be numbered anew, from the first id that was forgotten.
     raw["model"]["vocab"].update({token["content"]: token["id"] for token in kept})
 
 

@@ -13,6 +13,10 @@ from pipeline.codec.stack import StageStack
 from pipeline.config import CodecConfig
 from pipeline.errors import InvalidRequest
 
+LOUDEST_SAMPLE = 1e6
+"""Full scale is 1. A NaN, or the NaN that far louder samples overflow into, would stay in KV blocks the next
+clip reuses: there a masked value counts with weight 0, and 0 times NaN is NaN."""
+
 
 class CodecEncoder:
     """Runs a clip through in steps of `max_step_frames` frames: that bounds memory and changes no code.
@@ -64,7 +68,8 @@ class CodecEncoder:
         """int64 `[samples // samples_per_frame, n_vq]` from float32 `[channels, samples]`.
 
         A tail shorter than a frame gives no code, and as all is causal it cannot change the codes before it.
-        Raises InvalidRequest for another number of channels or more codebooks than there are.
+        Raises InvalidRequest for another number of channels, samples that are no sound (NaN, infinite, beyond
+        LOUDEST_SAMPLE) or more codebooks than there are.
         """
         self._check(audio, n_vq)
         frames = audio.shape[1] // self.config.samples_per_frame
@@ -85,5 +90,8 @@ class CodecEncoder:
     def _check(self, audio: Tensor, n_vq: int) -> None:
         if audio.dim() != 2 or audio.shape[0] != self.config.channels:
             raise InvalidRequest(f"audio must be [{self.config.channels}, samples], not {list(audio.shape)}")
+        # Not `any(abs > limit)`: comparisons with NaN are false.
+        if not bool((audio.abs() <= LOUDEST_SAMPLE).all()):
+            raise InvalidRequest(f"audio samples must be finite and within {LOUDEST_SAMPLE:g} of 0")
         if not 0 < n_vq <= self.config.quantizer.num_codebooks:
             raise InvalidRequest(f"n_vq must be 1 to {self.config.quantizer.num_codebooks}, not {n_vq}")

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from conftest import TINY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -12,6 +11,7 @@ from pipeline.codec.patch import fold, unfold
 from pipeline.config import CodecConfig
 from pipeline.errors import CheckpointError, InvalidRequest
 from pipeline.layout import codec_layout
+from tests.conftest import TINY
 
 CODEC = TINY / "codec"
 CONFIG = CodecConfig.load(CODEC)
@@ -206,6 +206,19 @@ def test_nothing_to_decode_gives_nothing(decoder):
 def test_more_codebooks_than_the_codec_has_are_refused():
     with pytest.raises(CheckpointError, match="the codec has 16"):
         load_decoder(n_vq=17)
+
+
+@pytest.mark.parametrize("sample", [math.nan, math.inf, -1e20])
+def test_a_clip_that_is_no_sound_is_refused_and_does_not_touch_later_clips(golden, sample):
+    encoder = CodecEncoder.load(CODEC, CONFIG, max_step_frames=8)
+    broken = golden["codec.encode.wav"].clone()
+    broken[1, 5000] = sample
+    with pytest.raises(InvalidRequest, match="audio samples must be finite"):
+        encoder.encode(broken, 12)
+    broken[1, 5000] = 1e6
+    encoder.encode(broken, 12)
+    encoded = encoder.encode(golden["codec.encode.wav"], 12)
+    assert torch.equal(encoded, golden["codec.encode.codes"].long())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -3,25 +3,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import TINY
 
-from pipeline.config import ModelConfig
 from pipeline.errors import InvalidRequest
 from pipeline.prompt import prompt_rows
 from pipeline.request import Prompt
-from pipeline.tokenizer import Tokenizer
+from tests.conftest import TINY
 
 CASES = json.loads((TINY / "golden.json").read_text())["prompts"]
-
-
-@pytest.fixture(scope="module")
-def config():
-    return ModelConfig.load(TINY / "tts")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(config):
-    return Tokenizer.load(TINY / "tts", config)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

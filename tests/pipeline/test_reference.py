@@ -8,11 +8,11 @@ import av
 import numpy as np
 import pytest
 import soundfile
-from conftest import TINY
 
 from pipeline.config import CodecConfig
 from pipeline.errors import InvalidRequest
 from pipeline.reference import content_key, decode_audio, prepare_reference
+from tests.conftest import TINY
 
 CODEC = CodecConfig.load(TINY / "codec")
 MONO_CODEC = replace(CODEC, channels=1)
@@ -102,7 +102,7 @@ def test_lossy_files_decode_close_to_what_was_written(format, subtype, rate, cha
 
 
 @pytest.mark.parametrize(
-    ("container", "codec"), [("mp4", "aac"), ("webm", "libopus"), ("adts", "aac"), ("matroska", "flac")]
+    ("container", "codec"), [("mp4", "aac"), ("webm", "libopus"), ("adts", "aac"), ("matroska", "aac")]
 )
 def test_files_of_browsers_and_phones_decode_too(container, codec):
     audio = tone(rate=48_000, channels=2)
@@ -158,7 +158,7 @@ def _patched(offset, value):
         WAV[:30],
         WAV[:44],
         file_of(tone(), format="FLAC")[:50],
-        file_of(tone(), format="FLAC")[:20_000],
+        file_of(tone(), format="FLAC")[:-100],
         file_of(tone(), format="OGG")[:1_000],
         _patched(22, struct.pack("<H", 0)),
         _patched(24, struct.pack("<I", 0)),
@@ -300,9 +300,9 @@ def test_sound_in_a_dropped_channel_does_not_count():
 
 
 def test_equal_audio_has_equal_keys_whatever_the_file():
-    audio = tone(channels=2)
+    audio = (tone(channels=2) * 32768).astype(np.int16)  # libsndfile rounds floats by format
     keys = {
-        content_key(prepare_reference(*decode_audio(file_of(audio, 24_000, format, "PCM_16")), CODEC))
+        content_key(prepare_reference(*decode_audio(file_of(audio, format=format)), CODEC))
         for format in ("WAV", "FLAC", "AIFF", "WAV")
     }
     assert len(keys) == 1

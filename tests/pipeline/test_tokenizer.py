@@ -2,7 +2,6 @@ import json
 import shutil
 
 import pytest
-from conftest import TINY
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Original
@@ -10,6 +9,7 @@ from tokenizers import Tokenizer as Original
 from pipeline.config import ModelConfig
 from pipeline.errors import CheckpointError, InvalidRequest
 from pipeline.tokenizer import Tokenizer
+from tests.conftest import TINY
 
 CONFIG = ModelConfig.load(TINY / "tts")
 TOKENIZER = Tokenizer.load(TINY / "tts", CONFIG)

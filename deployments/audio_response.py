@@ -1,0 +1,57 @@
+"""The audio of a request as an HTTP answer, whole or streamed."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fastapi import Response
+from fastapi.responses import StreamingResponse
+
+from pipeline.audio import AudioOutput
+from pipeline.codec_service import AudioChunk
+from pipeline.errors import ModelFailure
+
+
+async def first_audio(audio: AsyncGenerator[AudioChunk]) -> AudioChunk:
+    """Waits for the first chunk, so that what fails before it still gets its own status.
+
+    Raises ModelFailure when the utterance has no audio at all.
+    """
+    first = await anext(audio, None)
+    if first is None or first.samples.shape[1] == 0:
+        await audio.aclose()
+        raise ModelFailure("the model ended the utterance before its first frame")
+    return first
+
+
+def streamed(
+    first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput, headers: dict[str, str]
+) -> StreamingResponse:
+    """Sends bytes as they are made. A later failure breaks the body off, so that it cannot pass for a whole one."""
+    parts = (data async for data, _ in _encoded(first, rest, output))
+    return StreamingResponse(parts, media_type=output.content_type, headers=headers)
+
+
+async def whole(
+    first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput, headers: dict[str, str]
+) -> Response:
+    """Waits for the end: exact lengths, and the header X-Finish-Reason."""
+    parts, finish = [], None
+    async with aclosing(_encoded(first, rest, output)) as encoded:
+        async for data, finish in encoded:  # noqa: B007 - the reason comes with the last bytes
+            parts.append(data)
+    headers = {**headers, "X-Finish-Reason": finish}
+    return Response(b"".join(parts), media_type=output.content_type, headers=headers)
+
+
+async def _encoded(
+    first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput
+) -> AsyncGenerator[tuple[bytes, str | None]]:
+    """Bytes ready to send, with the finish reason of the chunk they came with. Encoders run off the event loop."""
+    async with aclosing(rest):
+        finish = first.finish
+        yield await asyncio.to_thread(output.write, first.samples), None
+        async for chunk in rest:
+            finish = chunk.finish
+            yield await asyncio.to_thread(output.write, chunk.samples), None
+        yield await asyncio.to_thread(output.finish), finish
