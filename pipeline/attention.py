@@ -16,10 +16,6 @@ from torch.nn import functional as F
 
 from pipeline.kv_blocks import BlockTable, KVBlocks
 
-PAIRS_AT_ONCE = 2048
-"""Upper bound of pairs gathered together: bounds the scratch memory of a long prefill."""
-
-
 @dataclass(frozen=True)
 class Span:
     """The new rows of one sequence: positions `start .. start + count - 1`, both multiples of the tile."""
@@ -39,8 +35,8 @@ class TileGroup:
     """int64 [pairs], counted from `first`."""
     pair_block: Tensor
     """int64 [pairs], index into the KV blocks."""
-    hidden: Tensor
-    """bool [pairs, 1, tile, 1, block_size]: keys a query must not see."""
+    mask: Tensor
+    """float32 [pairs, 1, tile, 1, block_size]: 0, or -inf at keys a query must not see."""
     parts: Tensor
     """int64 [tiles, width]: the pairs of each tile in block order; absent ones point one past the last pair."""
 
@@ -57,17 +53,13 @@ class AttentionPlan:
 
 
 def plan_attention(
-    spans: Sequence[Span],
-    *,
-    block_size: int,
-    tile: int = 1,
-    window: int | None = None,
-    device: torch.device | str = "cpu",
+    spans: Sequence[Span], kv: KVBlocks, *, tile: int = 1, window: int | None = None
 ) -> AttentionPlan:
     """Lays out the rows of `spans`, in order, against the blocks of their sequences.
 
     A query at position i sees keys j with `0 <= i - j < window` (all earlier ones without a window).
     """
+    block_size, device = kv.block_size, kv.keys.device
     starts = np.array([span.start for span in spans])
     counts = np.array([span.count for span in spans])
     tables = _padded_tables(spans)
@@ -82,7 +74,7 @@ def plan_attention(
     row_span = np.repeat(np.arange(len(spans)), counts)
     row_position = _ranges(starts, counts)
     groups = []
-    for lo, hi in _cut(pairs, PAIRS_AT_ONCE):
+    for lo, hi in _cut(pairs, kv.blocks_at_once):
         pair_tile = np.repeat(np.arange(lo, hi), pairs[lo:hi])
         block = _ranges(first_block[lo:hi], pairs[lo:hi])
         span = tile_span[pair_tile]
@@ -90,13 +82,14 @@ def plan_attention(
         query = tile_start[pair_tile][:, None] + np.arange(tile)
         ahead = query[:, :, None] - key[:, None, :]
         hidden = (ahead < 0) if window is None else (ahead < 0) | (ahead >= window)
+        mask = np.where(hidden, -np.inf, 0.0).astype(np.float32)
         groups.append(
             TileGroup(
                 first=lo,
                 last=hi,
                 pair_tile=torch.from_numpy(pair_tile - lo).to(device),
                 pair_block=torch.from_numpy(tables[span, block - firsts[span]]).to(device),
-                hidden=torch.from_numpy(hidden[:, None, :, None, :]).to(device),
+                mask=torch.from_numpy(mask[:, None, :, None, :]).to(device),
                 parts=torch.from_numpy(_parts(pairs[lo:hi])).to(device),
             )
         )
@@ -135,11 +128,10 @@ def _attend_group(tiles: Tensor, all_keys: Tensor, all_values: Tensor, tile: int
     values = all_values[group.pair_block].float()
     scores = torch.matmul(tiles[group.pair_tile], keys.transpose(-1, -2))
     pairs, kv_heads, queries, block_size = scores.shape
-    by_position = scores.view(pairs, kv_heads, tile, queries // tile, block_size)
-    by_position.masked_fill_(group.hidden, float("-inf"))
+    scores.view(pairs, kv_heads, tile, queries // tile, block_size).add_(group.mask)
     # The maximum is exact in any order, so all parts of a tile can share it and need no rescaling.
     peak = F.pad(scores.amax(-1), (0, 0, 0, 0, 0, 1), value=float("-inf"))[group.parts].amax(1)
-    weights = torch.exp(scores - peak[group.pair_tile].unsqueeze(-1))
+    weights = scores.sub_(peak[group.pair_tile].unsqueeze(-1)).exp_()
     parts = torch.cat((torch.matmul(weights, values), weights.sum(-1, keepdim=True)), dim=-1)
     parts = F.pad(parts, (0, 0, 0, 0, 0, 0, 0, 1))[group.parts]
     total = _tree_sum(parts)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Qwen3Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
+from pipeline.activations import ExactSiLU
 from pipeline.attention import AttentionPlan, Span, attend, plan_attention
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import ModelConfig
@@ -46,6 +47,8 @@ class Backbone(nn.Module):
         self.config = config
         config.backbone._attn_implementation = ATTENTION
         self.transformer = Qwen3Model(config.backbone)
+        for layer in self.transformer.layers:
+            layer.mlp.act_fn = ExactSiLU()
         self.audio_embeddings = nn.ModuleList(
             nn.Embedding(size, config.hidden_size) for size in config.codebook_sizes
         )
@@ -87,7 +90,7 @@ class Backbone(nn.Module):
         already. Prefill and decode are the same call: a row's bits depend on its sequence alone.
         """
         rows = rows.to(self.device)
-        plan = plan_attention(spans, block_size=kv.block_size, device=self.device)
+        plan = plan_attention(spans, kv)
         positions = torch.cat([torch.arange(span.start, span.start + span.count) for span in spans])
         hidden = self.transformer(
             inputs_embeds=pad_rows(self.embed(rows)).unsqueeze(0),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from pipeline.activations import ExactSiLU
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import DepthConfig, ModelConfig
 
@@ -24,10 +24,11 @@ class _MLP(nn.Module):
     def __init__(self, config: DepthConfig):
         super().__init__()
         self.fc_in = nn.Linear(config.hidden_size, config.inner_size)
+        self.act = ExactSiLU()
         self.fc_out = nn.Linear(config.inner_size, config.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc_out(F.silu(self.fc_in(x)))
+        return self.fc_out(self.act(self.fc_in(x)))
 
 
 class _Block(nn.Module):

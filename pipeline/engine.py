@@ -292,7 +292,7 @@ class Engine:
             cohort.joining = None
         else:
             cohort.running.remove(sequence)
-        self.kv.release(sequence.table)
+        self.kv.release(sequence.table, scrub=error is not None or sequence.cancelled)
         self._changed.set()
 
     # -- state -------------------------------------------------------------------------------------------------

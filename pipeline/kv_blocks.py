@@ -9,6 +9,11 @@ from torch import Tensor
 from pipeline.errors import SpeechError
 
 
+GATHERED_ON_CPU = 2**21
+GATHERED_ON_ACCELERATOR = 2**28
+"""Elements of keys that attention gathers in one go: on a CPU they should stay in cache."""
+
+
 class OutOfBlocks(SpeechError):
     """More blocks were asked for than are free. Callers reserve before they run, so this is a bug in a caller."""
 
@@ -25,8 +30,8 @@ class BlockTable:
 class KVBlocks:
     """Keys and values of every layer, each `[layers, blocks, kv_heads, block_size, head_dim]`.
 
-    Starts as zeros: masked positions of a fresh block are multiplied by a weight of exactly 0, which would
-    still spread a NaN of uninitialised memory.
+    Blocks start as zeros and must stay finite: masked positions have a weight of exactly 0, which would still spread
+    a NaN. `blocks_at_once` is how many attention should gather in one go.
     """
 
     def __init__(
@@ -45,6 +50,8 @@ class KVBlocks:
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.block_size = block_size
         self.total = blocks
+        gathered = GATHERED_ON_CPU if self.keys.device.type == "cpu" else GATHERED_ON_ACCELERATOR
+        self.blocks_at_once = max(1, gathered // (kv_heads * block_size * head_dim))
         self._free = list(range(blocks - 1, -1, -1))
 
     @property
@@ -68,8 +75,15 @@ class KVBlocks:
         del table.blocks[:gone]
         table.first += gone
 
-    def release(self, table: BlockTable) -> None:
-        """Returns every block of a finished sequence and empties its table."""
+    def release(self, table: BlockTable, scrub: bool = False) -> None:
+        """Returns every block of a sequence and empties its table.
+
+        `scrub` zeroes them first. It is for sequences that did not end well: a NaN left behind would reach the
+        next owner, since masked positions have weight 0 and 0 * NaN is NaN.
+        """
+        if scrub and table.blocks:
+            self.keys[:, table.blocks] = 0
+            self.values[:, table.blocks] = 0
         self._release(table.blocks)
         table.blocks, table.length, table.first = [], 0, 0
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.activations import ExactGELU
 from pipeline.attention import AttentionPlan, Span, attend, plan_attention
 from pipeline.codec.rotary import rotary_frequencies, rotate
 from pipeline.config import TransformerStage
@@ -33,13 +34,7 @@ def plan_step(stage: TransformerStage, spans: Sequence[Span], kv: KVBlocks) -> S
     positions = torch.cat([torch.arange(span.start, span.start + span.count) for span in spans]).to(device)
     frequencies = rotary_frequencies(stage.rope_base, stage.hidden_size // stage.num_heads, device)
     angles = positions.float()[:, None, None, None] * frequencies
-    attention = plan_attention(
-        spans,
-        block_size=kv.block_size,
-        tile=stage.positions_per_frame,
-        window=stage.context,
-        device=device,
-    )
+    attention = plan_attention(spans, kv, tile=stage.positions_per_frame, window=stage.context)
     return StepPlan(attention, torch.cos(angles), torch.sin(angles))
 
 
@@ -106,15 +101,3 @@ class LayerScale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * x
-
-
-class ExactGELU(nn.Module):
-    """`x / 2 * (1 + erf(x / sqrt 2))` in float32.
-
-    torch's fused CPU kernel rounds elements in the remainder of a vector loop differently from the others, so
-    its result depends on where in a batch a row lies; `torch.erf` treats all alike.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        return torch.erf(wide * 0.5**0.5).add_(1).mul_(wide).mul_(0.5).to(x.dtype)

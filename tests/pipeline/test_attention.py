@@ -30,7 +30,7 @@ def step(kv, members, tile=1, window=None):
         kv.extend(table, table.length + count)
         spans.append(Span(table, table.length, count))
     rows = [[t[s.start : s.start + s.count] for t in qkv] for s, (_, qkv, _) in zip(spans, members, strict=True)]
-    plan = plan_attention(spans, block_size=BLOCK, tile=tile, window=window)
+    plan = plan_attention(spans, kv, tile=tile, window=window)
     out = attend(*(torch.cat(column) for column in zip(*rows, strict=True)), kv, 0, plan)
     for table, _, count in members:
         table.length += count
@@ -90,11 +90,17 @@ def test_blocks_reused_in_another_order_give_the_same_bits():
     assert torch.equal(step(kv, [(BlockTable(), qkv, 60)])[0], alone(qkv, 60))
 
 
-def test_a_long_prefill_in_groups_of_pairs_gives_the_same_bits(monkeypatch):
-    qkv = sequence(6, 100)
-    whole = alone(qkv, 100)
-    monkeypatch.setattr("pipeline.attention.PAIRS_AT_ONCE", 10)
-    assert torch.equal(alone(qkv, 100), whole)
+def test_a_long_prefill_in_groups_of_pairs_gives_the_same_bits():
+    qkv, kv = sequence(6, 100), storage()
+    kv.blocks_at_once = 10
+    assert torch.equal(step(kv, [(BlockTable(), qkv, 100)])[0], alone(qkv, 100))
+
+
+def test_a_sequence_that_went_wrong_leaves_nothing_to_the_next_owner_of_its_blocks():
+    qkv, kv, table = sequence(8, 60), storage(blocks=4), BlockTable()
+    step(kv, [(table, tuple(t * float("nan") for t in qkv), 60)])
+    kv.release(table, scrub=True)
+    assert torch.equal(step(kv, [(BlockTable(), qkv, 60)])[0], alone(qkv, 60))
 
 
 def test_blocks_return_when_the_window_moves_on_and_at_release():
