@@ -51,7 +51,10 @@ class DepthSampler:
         return answer
 
     @serve.batch(
-        max_batch_size=64, batch_wait_timeout_s=0, max_concurrent_batches=CONCURRENT_BATCHES, batch_size_fn=_rows
+        max_batch_size=64,
+        batch_wait_timeout_s=0,
+        max_concurrent_batches=CONCURRENT_BATCHES,
+        batch_size_fn=_rows,
     )
     async def _gather(self, calls: list[DepthCall]) -> list[DepthResult | BaseException]:
         return await asyncio.gather(*map(self._worker.submit, calls), return_exceptions=True)

@@ -74,10 +74,12 @@ class SpeechIngress:
     )
     async def speech(self, request: Request) -> Response:
         """Text to audio. Whole by default; with `stream` the bytes come as they are made."""
-        request_id = request.headers["x-request-id"]  # Serve's proxy gives every request one, and answers with it
+        request_id = request.headers[
+            "x-request-id"
+        ]  # Serve's proxy gives every request one, and answers with it
         try:
             response = await self._speak(request, request_id)
-        except Exception as error:  # noqa: BLE001 - every error becomes an answer that says what it was
+        except Exception as error:
             answer = to_api_error(error)
             if answer.status == 500:
                 log.exception("request %s failed", request_id)
@@ -112,7 +114,11 @@ class SpeechIngress:
         if self._warm:
             return JSONResponse({"status": "ready"})
         raise ApiError(
-            503, "the models are still being loaded", SERVER_ERROR, code="not_ready", headers={"Retry-After": "1"}
+            503,
+            "the models are still being loaded",
+            SERVER_ERROR,
+            code="not_ready",
+            headers={"Retry-After": "1"},
         )
 
     async def _speak(self, request: Request, request_id: str) -> Response:
@@ -166,6 +172,6 @@ class SpeechIngress:
                     async for _ in audio:
                         pass
                 self._warm = True
-            except Exception:  # noqa: BLE001 - whatever stops it, readiness waits until it works
+            except Exception:
                 log.exception("the warm-up synthesis failed; trying again")
                 await asyncio.sleep(WARM_UP_RETRY_SECONDS)

@@ -124,5 +124,6 @@ class CodecService:
 
     def _encode_clips(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [
-            self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).numpy() for clip in clips
+            self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).numpy()
+            for clip in clips
         ]

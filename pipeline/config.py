@@ -253,7 +253,9 @@ def _backbone_config(raw: dict) -> Qwen3Config:
     if "rope_theta" in fields and not fields.get("rope_parameters"):
         fields["rope_parameters"] = {"rope_type": "default", "rope_theta": fields.pop("rope_theta")}
     config = Qwen3Config(**fields)
-    _require(config.hidden_act == "silu", f"a backbone with hidden_act {config.hidden_act!r} is not supported")
+    _require(
+        config.hidden_act == "silu", f"a backbone with hidden_act {config.hidden_act!r} is not supported"
+    )
     _require(set(config.layer_types) == {"full_attention"}, "sliding-window backbones are not supported")
     return config
 

@@ -41,7 +41,9 @@ class _Block(nn.Module):
         self.mlp = _MLP(config)
 
     def forward(self, x: Tensor, cache: Tensor, step: int, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.attn.c_proj(self._attend(self.attn.c_attn(self.ln_1(x)), cache, step, cos, sin).to(x.dtype))
+        x = x + self.attn.c_proj(
+            self._attend(self.attn.c_attn(self.ln_1(x)), cache, step, cos, sin).to(x.dtype)
+        )
         return x + self.mlp(self.ln_2(x))
 
     def _attend(self, packed: Tensor, cache: Tensor, step: int, cos: Tensor, sin: Tensor) -> Tensor:

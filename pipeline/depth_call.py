@@ -87,7 +87,9 @@ def merge_calls(calls: Sequence[DepthCall]) -> DepthCall:
         hidden=np.concatenate([call.hidden for call in calls]),
         states=merge_states([call.states for call in calls]),
         sampling=np.concatenate([call.sampling for call in calls]),
-        penalized=np.concatenate([call.penalized + start for call, start in zip(calls, starts, strict=False)]),
+        penalized=np.concatenate(
+            [call.penalized + start for call, start in zip(calls, starts, strict=False)]
+        ),
         emitted=np.concatenate([call.emitted for call in calls]),
     )
 

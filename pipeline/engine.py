@@ -129,6 +129,8 @@ class Engine:
             self._cancel(sequence)
 
     async def _submit(self, request: SpeechRequest) -> Sequence:
+        if self._tasks and self._tasks[0].get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("an engine belongs to the event loop of its first request")
         self._check_room()
         prompt = await asyncio.to_thread(prompt_rows, request.prompt, self._tokenizer, self.config)
         sequence = Sequence(request, prompt, emitted=self._new_emitted(request))
@@ -183,13 +185,17 @@ class Engine:
                     await self._prefill(cohort, cohort.joining)
                 if cohort.running:
                     await self._step(cohort)
-        except Exception as error:  # noqa: BLE001 - a bug must end every request with an error, not hang them
+        except Exception as error:
             self._stop(error)
             raise
 
     def _may_admit(self, cohort: Cohort) -> bool:
         """Whether the head of the queue fits now, no other prefill is under way, and this cohort is the smallest."""
-        if not self.waiting or self.running >= self.limits.max_running or any(c.joining for c in self.cohorts):
+        if (
+            not self.waiting
+            or self.running >= self.limits.max_running
+            or any(c.joining for c in self.cohorts)
+        ):
             return False
         smallest = min(self.cohorts, key=lambda each: len(each.members))
         return cohort is smallest and self.kv.blocks_for(self.waiting[0].positions) <= self.kv.free

@@ -53,7 +53,12 @@ class Parity:
         self.backbone = load_backbone(directory / "tts", config, dtype=torch.float32)
         self.depth = load_depth(directory / "tts", config, dtype=torch.float32)
         self.decoder = CodecDecoder.load(
-            directory / "codec", codec, dtype=torch.float32, device="cpu", max_streams=1, max_step_frames=8,
+            directory / "codec",
+            codec,
+            dtype=torch.float32,
+            device="cpu",
+            max_streams=1,
+            max_step_frames=8,
             n_vq=self.golden["codec.codes"].shape[1],
         )
         self.encoder = CodecEncoder.load(
@@ -95,9 +100,7 @@ class Parity:
     def _prompt(self, name: str) -> Prompt:
         case = next(case for case in self.cases["prompts"] if case["name"] == name)
         references = tuple(self.golden[f"prompt.reference_codes_{r}"].numpy() for r in case["references"])
-        return Prompt(
-            **case["fields"], references=references, continuation=case["mode"] == "continuation"
-        )
+        return Prompt(**case["fields"], references=references, continuation=case["mode"] == "continuation")
 
     def _backbone_hidden(self) -> tuple[Tensor, Tensor]:
         """Hidden states of the prefilled rows, and of the given frames fed one at a time after them."""

@@ -25,7 +25,11 @@ CONTROL_TOKENS = (
 BYTES = 256
 STOP_MARGIN = 6.0
 """Mean distance of the two stop logits: utterances end by themselves, after some seconds."""
-LOUDNESS = 0.03
+CODE_SCALE = 0.3
+"""Size of the codes' embeddings and heads: flat enough that small differences of the text reach the codes."""
+PEAKEDNESS = 2.0
+"""Weight of the query and key norms: attention picks some rows out, so that every text sounds its own way."""
+LOUDNESS = 0.02
 """Gain of the decoder's last projection that brings the noise to the level of speech."""
 
 
@@ -162,7 +166,9 @@ def write_checkpoint(directory: Path | str, tts: dict, codec: dict, seed: int = 
     config = ModelConfig.from_dict(tts)
     ties = tts_ties(config)
     weights = {
-        name: _random(name, shape, generator) for name, shape in tts_layout(config).items() if name not in ties
+        name: _random(name, shape, generator)
+        for name, shape in tts_layout(config).items()
+        if name not in ties
     }
     _shape_stop(weights)
     _write(directory / "tts", tts, weights)
@@ -180,16 +186,22 @@ def byte_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocab={symbol: id for id, symbol in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
+    )
     return tokenizer
 
 
 def _random(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     if "bias" in name:
         return torch.zeros(shape)
+    if "q_norm" in name or "k_norm" in name:
+        return torch.full(shape, PEAKEDNESS)
     if "norm" in name or "ln_" in name or "original0" in name or len(shape) == 1:
         return torch.full(shape, 0.1 if "scale" in name else 1.0)
     fan_in = shape[1] if len(shape) > 1 else shape[0]
+    if "audio_embeddings" in name:
+        return torch.randn(shape, generator=generator) * CODE_SCALE
     scale = 1.0 if "embed" in name or "codebook" in name else fan_in**-0.5
     return torch.randn(shape, generator=generator) * scale
 

@@ -119,15 +119,17 @@ class DepthSampler:
         hidden = torch.where(finite.unsqueeze(1), hidden, torch.zeros_like(hidden))
         columns = dict(zip(SAMPLING_COLUMNS, call.sampling.T, strict=True))
         stop_params = FilterParams.from_columns(
-            columns["stop_temperature"], columns["stop_top_k"], columns["stop_top_p"], np.ones(call.rows), device
+            columns["stop_temperature"],
+            columns["stop_top_k"],
+            columns["stop_top_p"],
+            np.ones(call.rows),
+            device,
         )
         code_params = FilterParams.from_columns(
             columns["temperature"], columns["top_k"], columns["top_p"], columns["repetition_penalty"], device
         )
         states = self._states(call.states)
-        codes, stop = sample_frame(
-            self.model, hidden, stop_params, code_params, states, self._emitted(call)
-        )
+        codes, stop = sample_frame(self.model, hidden, stop_params, code_params, states, self._emitted(call))
         return DepthResult(
             codes=codes.cpu().numpy(),
             stop=stop.cpu().numpy(),
@@ -156,5 +158,7 @@ def _advanced(states: RowStates, used: Sequence[RowState]) -> RowStates:
     return RowStates(
         seeds=states.seeds,
         frames=states.frames + 1,
-        generators=None if states.generators is None else np.stack([export_generator(state) for state in used]),
+        generators=None
+        if states.generators is None
+        else np.stack([export_generator(state) for state in used]),
     )

@@ -9,9 +9,7 @@ HEADS, KV_HEADS, SIZE, BLOCK = 8, 2, 16, 16
 
 
 def storage(dtype=torch.float32, blocks=64):
-    return KVBlocks(
-        layers=1, blocks=blocks, kv_heads=KV_HEADS, block_size=BLOCK, head_dim=SIZE, dtype=dtype
-    )
+    return KVBlocks(layers=1, blocks=blocks, kv_heads=KV_HEADS, block_size=BLOCK, head_dim=SIZE, dtype=dtype)
 
 
 def sequence(seed, length, dtype=torch.float32):
@@ -29,7 +27,9 @@ def step(kv, members, tile=1, window=None):
     for table, _, count in members:
         kv.extend(table, table.length + count)
         spans.append(Span(table, table.length, count))
-    rows = [[t[s.start : s.start + s.count] for t in qkv] for s, (_, qkv, _) in zip(spans, members, strict=True)]
+    rows = [
+        [t[s.start : s.start + s.count] for t in qkv] for s, (_, qkv, _) in zip(spans, members, strict=True)
+    ]
     plan = plan_attention(spans, kv, tile=tile, window=window)
     out = attend(*(torch.cat(column) for column in zip(*rows, strict=True)), kv, 0, plan)
     for table, _, count in members:

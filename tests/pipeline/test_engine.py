@@ -62,7 +62,8 @@ def endless(depth):
 
 @pytest.mark.parametrize(
     ("name", "penalty", "key"),
-    [(name, 1.0, f"greedy.{name}.frames") for name in CASES["greedy"]] + [("plain", 1.3, "greedy_rp13.plain.frames")],
+    [(name, 1.0, f"greedy.{name}.frames") for name in CASES["greedy"]]
+    + [("plain", 1.3, "greedy_rp13.plain.frames")],
 )
 def test_greedy_frames_are_the_reference_ones(new_engine, golden, name, penalty, key):
     case = next(case for case in CASES["prompts"] if case["name"] == name)

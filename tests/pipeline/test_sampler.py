@@ -81,7 +81,9 @@ def test_a_model_without_generators_is_served_row_by_row_with_the_same_codes(dep
     monkeypatch.setattr(depth, "accepts_generators", False)
     rows = []
     step = depth.step
-    monkeypatch.setattr(depth, "step", lambda inputs, cache, k: rows.append(cache.shape[2]) or step(inputs, cache, k))
+    monkeypatch.setattr(
+        depth, "step", lambda inputs, cache, k: rows.append(cache.shape[2]) or step(inputs, cache, k)
+    )
     states[0], states[1], states[4] = generators([1, 2, 5])
     assert same(draw(depth, hidden, states), batched)
     assert len(rows) == ROWS * depth.config.n_vq
@@ -123,7 +125,11 @@ def test_generator_states_travel_with_the_call_and_come_back_advanced(depth, hid
     for codes in expected:
         call = call_of(hidden[3:4], [11], [0], sampling=PARAMS[3:])
         call = DepthCall(
-            call.hidden, RowStates(call.states.seeds, call.states.frames, state), call.sampling, call.penalized, call.emitted
+            call.hidden,
+            RowStates(call.states.seeds, call.states.frames, state),
+            call.sampling,
+            call.penalized,
+            call.emitted,
         )
         result = DepthSampler(depth).sample(call)  # another replica each time
         assert np.array_equal(result.codes, codes.numpy())

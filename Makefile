@@ -1,0 +1,45 @@
+# `make serve` and `make test` set everything up by themselves. `make help` lists the rest.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3))
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help venv serve test test-all lint embedded lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+venv: $(READY)  ## create .venv with the locked versions
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "Python 3.11 is needed: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+serve: $(READY)  ## serve the embedded model on 127.0.0.1:8000; Ctrl-C ends it
+	@exec $(BIN)/serve run serve_config.yaml
+
+test: $(READY)  ## all tests that CI runs
+	$(BIN)/pytest -m 'not slow'
+
+test-all: $(READY)  ## the slow tests as well
+	$(BIN)/pytest
+
+lint: $(READY)  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+embedded: $(READY)  ## make the embedded model anew, from its fixed seed
+	$(BIN)/python -m pipeline.random_checkpoint models/embedded
+
+lock:  ## write requirements.lock anew from pyproject.toml
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet '.[test]'
+	(sed '/^[^#]/d' requirements.lock; build/lock/bin/pip freeze --exclude moss-tts-serve | sed 's/+cpu$$//') > build/requirements.lock
+	mv build/requirements.lock requirements.lock
+
+clean:  ## remove .venv and build
+	rm -rf $(VENV) build
