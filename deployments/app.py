@@ -26,15 +26,11 @@ def build(args: AppArgs) -> Application:
 def bind(settings: Settings) -> Application:
     """Wires the deployments: ingress -> codec -> backbone -> depth."""
     requests = settings.backbone.max_running + settings.backbone.max_waiting
-    depth = DepthSampler.options(**deployment_options(settings, settings.depth, CONCURRENT_BATCHES)).bind(
-        settings
+    depth = DepthSampler.options(**deployment_options(settings, settings.depth, CONCURRENT_BATCHES)).bind(settings)
+    backbone = Backbone.options(**deployment_options(settings, settings.backbone, requests + 1)).bind(settings, depth)
+    codec = CodecDecoder.options(**deployment_options(settings, settings.codec, settings.codec.max_requests)).bind(
+        settings, backbone
     )
-    backbone = Backbone.options(**deployment_options(settings, settings.backbone, requests + 1)).bind(
-        settings, depth
-    )
-    codec = CodecDecoder.options(
-        **deployment_options(settings, settings.codec, settings.codec.max_requests)
-    ).bind(settings, backbone)
     return SpeechIngress.options(
         ray_actor_options={"num_cpus": settings.ingress.cpus},
         autoscaling_config=settings.ingress.autoscaling,

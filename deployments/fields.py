@@ -154,9 +154,7 @@ Flag = Annotated[bool | None, Accepts("true or false")]
 StreamFormat = Annotated[Literal["audio"] | None, Accepts('"audio" (the only one available)')]
 Speed = Annotated[float | None, Field(ge=1, le=1), Accepts("1.0 (other speeds are not available yet)")]
 Seed = Annotated[int | None, Field(ge=0, le=MAX_SEED), Accepts(f"an integer from 0 to {MAX_SEED}")]
-Temperature = Annotated[
-    float | None, Field(ge=0, le=2, allow_inf_nan=False), Accepts("a number from 0 (greedy) to 2")
-]
+Temperature = Annotated[float | None, Field(ge=0, le=2, allow_inf_nan=False), Accepts("a number from 0 (greedy) to 2")]
 TopP = Annotated[
     float | None, Field(gt=0, le=1, allow_inf_nan=False), Accepts("a number above 0, up to 1 (which is off)")
 ]

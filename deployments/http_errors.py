@@ -106,9 +106,7 @@ def to_api_error(error: BaseException) -> ApiError:
             return ApiError(429, message, RATE_LIMIT, code="queue_full", headers=_retry(_QUEUE_RETRY_SECONDS))
         case EngineStopped():
             message = "the server is shutting down or starting again; try again shortly"
-            return ApiError(
-                503, message, SERVER_ERROR, code="unavailable", headers=_retry(_RESTART_RETRY_SECONDS)
-            )
+            return ApiError(503, message, SERVER_ERROR, code="unavailable", headers=_retry(_RESTART_RETRY_SECONDS))
         case ModelFailure():
             return ApiError(500, "the model failed on this request", SERVER_ERROR, code="model_failure")
         case TimeoutError():

@@ -45,7 +45,7 @@ app = FastAPI(
 install(app)
 
 
-# `serve.ingress` copies this class by value as it stands here: what its methods call must be imported, not defined below.
+# `serve.ingress` copies this class by value as it stands here: its methods call imported names, none defined below.
 @serve.deployment(name="SpeechIngress")
 @serve.ingress(app)
 class SpeechIngress:
@@ -74,9 +74,7 @@ class SpeechIngress:
     )
     async def speech(self, request: Request) -> Response:
         """Text to audio. Whole by default; with `stream` the bytes come as they are made."""
-        request_id = request.headers[
-            "x-request-id"
-        ]  # Serve's proxy gives every request one, and answers with it
+        request_id = request.headers["x-request-id"]  # Serve's proxy gives every request one, and answers with it
         try:
             response = await self._speak(request, request_id)
         except Exception as error:

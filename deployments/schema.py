@@ -126,9 +126,7 @@ class SpeechBody(BaseModel):
         description="Sample rate of the answer in Hz. Unset: the model's own, for `pcm` 24000. "
         f"`mp3` knows {', '.join(map(str, FORMATS['mp3'].rates))} only.",
     )
-    channels: fields.Channels = Field(
-        None, description="1 (mono) or 2 (stereo). Unset: the model's own, for `pcm` 1."
-    )
+    channels: fields.Channels = Field(None, description="1 (mono) or 2 (stereo). Unset: the model's own, for `pcm` 1.")
 
     @model_validator(mode="before")
     @classmethod
@@ -166,9 +164,7 @@ class SpeechBody(BaseModel):
         if prefix is None:
             return
         if prefix[1] is None or not 1 <= int(prefix[1]) <= max_frames:
-            raise Refused(
-                f"the ${{token:N}} prefix of input must hold an integer from 1 to {max_frames}", "input"
-            )
+            raise Refused(f"the ${{token:N}} prefix of input must hold an integer from 1 to {max_frames}", "input")
         if self.duration_tokens not in (None, int(prefix[1])):
             raise Refused(
                 f"duration_tokens is {self.duration_tokens}, but the prefix of input says {int(prefix[1])}",

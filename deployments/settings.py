@@ -68,9 +68,7 @@ class BackboneSection(Placement):
 
     @property
     def limits(self) -> EngineLimits:
-        return EngineLimits(
-            self.max_running, self.max_waiting, self.kv_blocks, self.block_size, self.prefill_rows
-        )
+        return EngineLimits(self.max_running, self.max_waiting, self.kv_blocks, self.block_size, self.prefill_rows)
 
 
 class DepthSection(Placement):
@@ -78,9 +76,7 @@ class DepthSection(Placement):
 
 
 class CodecSection(Placement):
-    max_streams: int = Field(
-        64, ge=1, description="streams with decoder state at once; others wait their turn"
-    )
+    max_streams: int = Field(64, ge=1, description="streams with decoder state at once; others wait their turn")
     max_requests: int = Field(1024, ge=1, description="requests a replica holds, waiting ones included")
     reference_cache: int = Field(64, ge=0, description="encoded reference clips kept")
 

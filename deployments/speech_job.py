@@ -26,9 +26,7 @@ _LEAST = 2.0**-24
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-def to_job(
-    body: SpeechBody, *, request_id: str, served: Served, limits: HttpLimits, codec: CodecConfig
-) -> SpeechJob:
+def to_job(body: SpeechBody, *, request_id: str, served: Served, limits: HttpLimits, codec: CodecConfig) -> SpeechJob:
     """Decodes the reference clip, so it may take a while: run it off the event loop.
 
     Raises ApiError 404 for a model or voice that is not served, and ApiError 400 or InvalidRequest for a clip

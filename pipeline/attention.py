@@ -53,9 +53,7 @@ class AttentionPlan:
     groups: tuple[TileGroup, ...]
 
 
-def plan_attention(
-    spans: Sequence[Span], kv: KVBlocks, *, tile: int = 1, window: int | None = None
-) -> AttentionPlan:
+def plan_attention(spans: Sequence[Span], kv: KVBlocks, *, tile: int = 1, window: int | None = None) -> AttentionPlan:
     """Lays out the rows of `spans`, in order, against the blocks of their sequences.
 
     A query at position i sees keys j with `0 <= i - j < window` (all earlier ones without a window).
@@ -68,9 +66,7 @@ def plan_attention(
     tile_start = _ranges(starts // tile, counts // tile) * tile
 
     last_block = (tile_start + tile - 1) // block_size
-    first_block = (
-        np.zeros_like(last_block) if window is None else np.maximum(tile_start - window + 1, 0) // block_size
-    )
+    first_block = np.zeros_like(last_block) if window is None else np.maximum(tile_start - window + 1, 0) // block_size
     pairs = last_block - first_block + 1
     firsts = np.array([span.table.first for span in spans])
 
@@ -106,9 +102,7 @@ def plan_attention(
     )
 
 
-def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, kv: KVBlocks, layer: int, plan: AttentionPlan
-) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, kv: KVBlocks, layer: int, plan: AttentionPlan) -> Tensor:
     """Stores the new keys and values, then attends: `[rows, heads, head_dim]` from queries of that shape.
 
     keys, values: `[rows, kv_heads, head_dim]`. Query heads share key heads in equal consecutive groups. Scores,
@@ -117,9 +111,7 @@ def attend(
     kv.write(layer, plan.write_blocks, plan.write_offsets, keys, values)
     rows, heads, size = queries.shape
     kv_heads = keys.shape[1]
-    tiles = (queries.float() * size**-0.5).view(
-        rows // plan.tile, plan.tile, kv_heads, heads // kv_heads, size
-    )
+    tiles = (queries.float() * size**-0.5).view(rows // plan.tile, plan.tile, kv_heads, heads // kv_heads, size)
     tiles = tiles.transpose(1, 2).reshape(rows // plan.tile, kv_heads, -1, size)
     outputs = [
         _attend_group(tiles[group.first : group.last], kv.keys[layer], kv.values[layer], plan.tile, group)

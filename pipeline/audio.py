@@ -54,9 +54,7 @@ class Resampler:
         self._channels = channels
         self._stream = None
         if source_rate != target_rate:
-            self._stream = soxr.ResampleStream(
-                source_rate, target_rate, channels, dtype="float32", quality="HQ"
-            )
+            self._stream = soxr.ResampleStream(source_rate, target_rate, channels, dtype="float32", quality="HQ")
 
     def process(self, chunk: np.ndarray) -> np.ndarray:
         """What can be told so far; the filter holds back some milliseconds until `flush`."""
@@ -243,9 +241,7 @@ class AudioFormat:
     default_channels: int | None = None
 
 
-_FLAC = partial(
-    LibavEncoder, container="flac", codec="flac", lossy=False, options={"metadata_header_padding": "0"}
-)
+_FLAC = partial(LibavEncoder, container="flac", codec="flac", lossy=False, options={"metadata_header_padding": "0"})
 _MP3 = partial(
     LibavEncoder,
     container="mp3",
@@ -308,9 +304,7 @@ def _first_set(*values: int | None) -> int:
 def _format(name: str) -> AudioFormat:
     spec = FORMATS.get(name.strip().lower())
     if spec is None:
-        raise InvalidRequest(
-            f"response_format {name!r} is not one of: {', '.join(FORMATS)}", param="response_format"
-        )
+        raise InvalidRequest(f"response_format {name!r} is not one of: {', '.join(FORMATS)}", param="response_format")
     return spec
 
 

@@ -49,9 +49,7 @@ class Backbone(nn.Module):
         self.transformer = Qwen3Model(config.backbone)
         for layer in self.transformer.layers:
             layer.mlp.act_fn = ExactSiLU()
-        self.audio_embeddings = nn.ModuleList(
-            nn.Embedding(size, config.hidden_size) for size in config.codebook_sizes
-        )
+        self.audio_embeddings = nn.ModuleList(nn.Embedding(size, config.hidden_size) for size in config.codebook_sizes)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -104,9 +104,7 @@ class Checkpoint:
                 self._tensors[name] = tensor
         self._ties = dict(ties or {})
         twins = [*self._ties.items(), *((tied, head) for head, tied in self._ties.items())]
-        self.rebuilt = {
-            name: twin for name, twin in twins if name not in self._tensors and twin in self._tensors
-        }
+        self.rebuilt = {name: twin for name, twin in twins if name not in self._tensors and twin in self._tensors}
         """Tied name the files leave out -> stored name it is read from."""
 
     @property
@@ -128,9 +126,7 @@ class Checkpoint:
             return tied if self._tensors[name].same_bytes(self._tensors[tied]) else name
         return self.rebuilt.get(name, name)
 
-    def read(
-        self, name: str, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
-    ) -> torch.Tensor:
+    def read(self, name: str, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> torch.Tensor:
         """One tensor; `dtype` None keeps the stored one. `P.weight` is folded if P is weight-normed."""
         if self._is_weight_norm(name):
             return self.read_weight_norm(name.removesuffix(".weight"), dtype or torch.float32, device)

@@ -123,7 +123,4 @@ class CodecService:
         return [by_step.get(id(step)) for step in steps]
 
     def _encode_clips(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [
-            self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).numpy()
-            for clip in clips
-        ]
+        return [self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).numpy() for clip in clips]

@@ -79,9 +79,7 @@ class ModelConfig:
                 audio_start=raw["audio_start_token_id"],
                 audio_end=raw["audio_end_token_id"],
                 user_slot=raw["audio_user_slot_token_id"],
-                assistant_slot=raw.get(
-                    "audio_assistant_slot_token_id", raw.get("audio_assistant_gen_slot_token_id")
-                ),
+                assistant_slot=raw.get("audio_assistant_slot_token_id", raw.get("audio_assistant_gen_slot_token_id")),
             )
         _require(len(sizes) >= n_vq, f"audio_codebook_sizes lists {len(sizes)} codebooks, n_vq is {n_vq}")
         _require(
@@ -172,12 +170,12 @@ class CodecConfig:
         with _named_fields("codec config"):
             quantizer = raw["quantizer_kwargs"]
             channels = int(raw.get("number_channels", raw.get("channels_numbers", 1)))
-            base = dict(
-                sampling_rate=int(raw.get("sampling_rate") or raw["sample_rate"]),
-                channels=channels,
-                samples_per_frame=int(raw["downsample_rate"]),
-                interleave=bool(raw.get("enable_channel_interleave", True)) and channels > 1,
-                quantizer=QuantizerConfig(
+            base = {
+                "sampling_rate": int(raw.get("sampling_rate") or raw["sample_rate"]),
+                "channels": channels,
+                "samples_per_frame": int(raw["downsample_rate"]),
+                "interleave": bool(raw.get("enable_channel_interleave", True)) and channels > 1,
+                "quantizer": QuantizerConfig(
                     input_size=quantizer["input_dim"],
                     hidden_size=quantizer["rvq_dim"],
                     output_size=quantizer.get("output_dim", quantizer["input_dim"]),
@@ -185,7 +183,7 @@ class CodecConfig:
                     codebook_size=quantizer["codebook_size"],
                     codebook_dim=quantizer["codebook_dim"],
                 ),
-            )
+            }
             kind = quantizer.get("quantizer_type", raw.get("quantizer_type", "rlfq"))
             _require(kind == "rlfq", f"quantizer_type {kind!r} is not supported")
             shape = cls(**base, encoder=(), decoder=())
@@ -253,9 +251,7 @@ def _backbone_config(raw: dict) -> Qwen3Config:
     if "rope_theta" in fields and not fields.get("rope_parameters"):
         fields["rope_parameters"] = {"rope_type": "default", "rope_theta": fields.pop("rope_theta")}
     config = Qwen3Config(**fields)
-    _require(
-        config.hidden_act == "silu", f"a backbone with hidden_act {config.hidden_act!r} is not supported"
-    )
+    _require(config.hidden_act == "silu", f"a backbone with hidden_act {config.hidden_act!r} is not supported")
     _require(set(config.layer_types) == {"full_attention"}, "sliding-window backbones are not supported")
     return config
 

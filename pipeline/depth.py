@@ -41,9 +41,7 @@ class _Block(nn.Module):
         self.mlp = _MLP(config)
 
     def forward(self, x: Tensor, cache: Tensor, step: int, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.attn.c_proj(
-            self._attend(self.attn.c_attn(self.ln_1(x)), cache, step, cos, sin).to(x.dtype)
-        )
+        x = x + self.attn.c_proj(self._attend(self.attn.c_attn(self.ln_1(x)), cache, step, cos, sin).to(x.dtype))
         return x + self.mlp(self.ln_2(x))
 
     def _attend(self, packed: Tensor, cache: Tensor, step: int, cos: Tensor, sin: Tensor) -> Tensor:
@@ -79,9 +77,7 @@ class DepthTransformer(nn.Module):
         depth = config.depth
         self.config = config
         self.local_transformer = _Transformer(depth)
-        self.audio_embeddings = nn.ModuleList(
-            nn.Embedding(size, depth.hidden_size) for size in config.codebook_sizes
-        )
+        self.audio_embeddings = nn.ModuleList(nn.Embedding(size, depth.hidden_size) for size in config.codebook_sizes)
         self.audio_lm_heads = nn.ModuleList(
             nn.Linear(depth.hidden_size, size, bias=False) for size in config.codebook_sizes
         )

@@ -87,9 +87,7 @@ def merge_calls(calls: Sequence[DepthCall]) -> DepthCall:
         hidden=np.concatenate([call.hidden for call in calls]),
         states=merge_states([call.states for call in calls]),
         sampling=np.concatenate([call.sampling for call in calls]),
-        penalized=np.concatenate(
-            [call.penalized + start for call, start in zip(calls, starts, strict=False)]
-        ),
+        penalized=np.concatenate([call.penalized + start for call, start in zip(calls, starts, strict=False)]),
         emitted=np.concatenate([call.emitted for call in calls]),
     )
 
@@ -98,9 +96,7 @@ def merge_states(states: Sequence[RowStates]) -> RowStates:
     return RowStates(
         seeds=np.concatenate([state.seeds for state in states]),
         frames=np.concatenate([state.frames for state in states]),
-        generators=None
-        if states[0].generators is None
-        else np.concatenate([state.generators for state in states]),
+        generators=None if states[0].generators is None else np.concatenate([state.generators for state in states]),
     )
 
 

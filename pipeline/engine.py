@@ -191,11 +191,7 @@ class Engine:
 
     def _may_admit(self, cohort: Cohort) -> bool:
         """Whether the head of the queue fits now, no other prefill is under way, and this cohort is the smallest."""
-        if (
-            not self.waiting
-            or self.running >= self.limits.max_running
-            or any(c.joining for c in self.cohorts)
-        ):
+        if not self.waiting or self.running >= self.limits.max_running or any(c.joining for c in self.cohorts):
             return False
         smallest = min(self.cohorts, key=lambda each: len(each.members))
         return cohort is smallest and self.kv.blocks_for(self.waiting[0].positions) <= self.kv.free

@@ -143,9 +143,7 @@ class Parity:
             return torch.from_numpy(np.concatenate([chunk.codes for chunk in engine.generate(request)]))
 
     def _encoded(self) -> Tensor:
-        return self.encoder.encode(
-            self.golden["codec.encode.wav"], self.golden["codec.encode.codes"].shape[1]
-        )
+        return self.encoder.encode(self.golden["codec.encode.wav"], self.golden["codec.encode.codes"].shape[1])
 
 
 def _compare(got: Tensor, expected: Tensor) -> tuple[bool, str]:

@@ -43,9 +43,7 @@ def uniforms(seeds: torch.Tensor, frames: torch.Tensor, draws: int) -> torch.Ten
     return uniform_bits(seeds, frames, draws).to(torch.float32) * 2.0**-UNIFORM_BITS
 
 
-def _rounds(
-    even: torch.Tensor, odd: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[torch.Tensor, ...]:
+def _rounds(even: torch.Tensor, odd: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The four output words, each `[...]`; words (0, 2) and (1, 3) come stacked, `[2, ...]`."""
     multipliers = _column(_MULTIPLIERS, even)
     key_steps = _column(_KEY_STEPS, even)

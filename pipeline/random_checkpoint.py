@@ -165,11 +165,7 @@ def write_checkpoint(directory: Path | str, tts: dict, codec: dict, seed: int = 
     generator = torch.Generator().manual_seed(seed)
     config = ModelConfig.from_dict(tts)
     ties = tts_ties(config)
-    weights = {
-        name: _random(name, shape, generator)
-        for name, shape in tts_layout(config).items()
-        if name not in ties
-    }
+    weights = {name: _random(name, shape, generator) for name, shape in tts_layout(config).items() if name not in ties}
     _shape_stop(weights)
     _write(directory / "tts", tts, weights)
     byte_tokenizer().save(str(directory / "tts" / "tokenizer.json"))
@@ -186,9 +182,7 @@ def byte_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocab={symbol: id for id, symbol in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
-    )
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS])
     return tokenizer
 
 

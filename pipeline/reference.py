@@ -39,9 +39,7 @@ def decode_audio(data: bytes) -> tuple[np.ndarray, int]:
     if not data:
         raise _invalid("the reference audio is empty")
     try:
-        with av.open(
-            io.BytesIO(data), metadata_errors="replace", options={"format_whitelist": _DEMUXERS}
-        ) as container:
+        with av.open(io.BytesIO(data), metadata_errors="replace", options={"format_whitelist": _DEMUXERS}) as container:
             return _decode(container)
     except av.FFmpegError:
         raise _invalid("the reference audio is damaged, cut short, or in an unknown format") from None

@@ -84,9 +84,7 @@ def open_file(path: Path) -> dict[str, StoredTensor]:
         # Copy on write: torch.frombuffer wants writable memory, the file stays as it is.
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     header.pop("__metadata__", None)
-    other = sorted(
-        f"{name} ({entry['dtype']})" for name, entry in header.items() if entry["dtype"] not in _DTYPES
-    )
+    other = sorted(f"{name} ({entry['dtype']})" for name, entry in header.items() if entry["dtype"] not in _DTYPES)
     if other:
         raise CheckpointError(f"{path} holds tensors that are not of a plain float type: {', '.join(other)}")
     return {

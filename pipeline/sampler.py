@@ -141,8 +141,7 @@ class DepthSampler:
         if states.generators is not None:
             return [import_generator(state, self.model.device) for state in states.generators]
         return [
-            CounterState(seed, frame)
-            for seed, frame in zip(states.seeds.tolist(), states.frames.tolist(), strict=True)
+            CounterState(seed, frame) for seed, frame in zip(states.seeds.tolist(), states.frames.tolist(), strict=True)
         ]
 
     def _emitted(self, call: DepthCall) -> Tensor | None:
@@ -158,7 +157,5 @@ def _advanced(states: RowStates, used: Sequence[RowState]) -> RowStates:
     return RowStates(
         seeds=states.seeds,
         frames=states.frames + 1,
-        generators=None
-        if states.generators is None
-        else np.stack([export_generator(state) for state in used]),
+        generators=None if states.generators is None else np.stack([export_generator(state) for state in used]),
     )

@@ -46,9 +46,7 @@ class FilterParams:
     repetition_penalty: torch.Tensor
 
     @classmethod
-    def for_codes(
-        cls, params: Sequence[SamplingParams], device: torch.device | str = "cpu"
-    ) -> "FilterParams":
+    def for_codes(cls, params: Sequence[SamplingParams], device: torch.device | str = "cpu") -> "FilterParams":
         columns = [(p.temperature, p.top_k, p.top_p, p.repetition_penalty) for p in params]
         return cls.from_columns(*zip(*columns, strict=True), device=device)
 
@@ -75,9 +73,7 @@ class FilterParams:
 
     def index(self, rows: torch.Tensor) -> "FilterParams":
         """The parameters of `rows` (int64 or bool), in that order."""
-        return FilterParams(
-            self.temperature[rows], self.top_k[rows], self.top_p[rows], self.repetition_penalty[rows]
-        )
+        return FilterParams(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.repetition_penalty[rows])
 
     @cached_property
     def penalises(self) -> bool:
@@ -124,9 +120,7 @@ class Draws:
         return cls(uniform_bits(seeds, frames, draws))
 
     @classmethod
-    def from_states(
-        cls, states: RowStates, rows: int, draws: int, device: torch.device | str = "cpu"
-    ) -> "Draws":
+    def from_states(cls, states: RowStates, rows: int, draws: int, device: torch.device | str = "cpu") -> "Draws":
         """One state a row. ValueError when their number differs from `rows`, TypeError for anything else."""
         check_row_states(states, rows)
         if states is None:
@@ -228,9 +222,7 @@ def _dense(scores: torch.Tensor, params: FilterParams) -> torch.Tensor:
     return _by_width(scores, params, lambda candidates, _rows: candidates.dense(scores.shape[1]))
 
 
-def _draw_from_streams(
-    codes: torch.Tensor, probabilities: torch.Tensor, params: FilterParams, draws: Draws
-) -> None:
+def _draw_from_streams(codes: torch.Tensor, probabilities: torch.Tensor, params: FilterParams, draws: Draws) -> None:
     """Overwrites the codes of the rows that draw from torch streams; greedy rows already have theirs."""
     if draws.unseeded is not None:
         codes[draws.unseeded] = torch.multinomial(probabilities[draws.unseeded], 1)[:, 0]
@@ -312,9 +304,7 @@ def _largest(keys: torch.Tensor, count: int) -> torch.Tensor:
     return keys.topk(count).values
 
 
-def _counter_bits(
-    counters: list[CounterState | None], draws: int, device: torch.device | str
-) -> torch.Tensor:
+def _counter_bits(counters: list[CounterState | None], draws: int, device: torch.device | str) -> torch.Tensor:
     rows = [row for row, state in enumerate(counters) if state is not None]
     bits = torch.zeros(len(counters), draws, dtype=torch.int64, device=device)
     if rows:

@@ -119,11 +119,7 @@ class CodecDecoder:
 
     def _check_codes(self, codes: Tensor) -> None:
         if codes.dim() != 2 or codes.shape[1] != self.n_vq or codes.dtype != torch.int64:
-            raise InvalidRequest(
-                f"codes must be int64 [frames, {self.n_vq}], not {codes.dtype} {list(codes.shape)}"
-            )
+            raise InvalidRequest(f"codes must be int64 [frames, {self.n_vq}], not {codes.dtype} {list(codes.shape)}")
         size = self.config.quantizer.codebook_size
         if codes.numel() and (int(codes.min()) < 0 or int(codes.max()) >= size):
-            raise InvalidRequest(
-                f"codes must be 0 to {size - 1}; found {int(codes.min())} to {int(codes.max())}"
-            )
+            raise InvalidRequest(f"codes must be 0 to {size - 1}; found {int(codes.min())} to {int(codes.max())}")

@@ -59,9 +59,7 @@ class CodecEncoder:
         device: torch.device | str = "cpu",
         max_step_frames: int,
     ) -> Self:
-        return cls(
-            open_codec(directory, config), config, dtype=dtype, device=device, max_step_frames=max_step_frames
-        )
+        return cls(open_codec(directory, config), config, dtype=dtype, device=device, max_step_frames=max_step_frames)
 
     @torch.inference_mode()
     def encode(self, audio: Tensor, n_vq: int) -> Tensor:

@@ -58,14 +58,11 @@ class StageStack:
         self._open: set[StreamState] = set()
         with torch.device("meta"):
             self._modules = nn.ModuleList(
-                CodecTransformer(stage) if isinstance(stage, TransformerStage) else nn.Identity()
-                for stage in stages
+                CodecTransformer(stage) if isinstance(stage, TransformerStage) else nn.Identity() for stage in stages
             )
         load_module(self._modules, checkpoint, prefix, dtype, device)
         self._pools = {
-            index: self._pool(stage)
-            for index, stage in enumerate(stages)
-            if isinstance(stage, TransformerStage)
+            index: self._pool(stage) for index, stage in enumerate(stages) if isinstance(stage, TransformerStage)
         }
 
     def open(self) -> StreamState:

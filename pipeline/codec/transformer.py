@@ -66,9 +66,7 @@ class TransformerLayer(nn.Module):
         self.self_attn = SelfAttention(size, stage.num_heads)
         self.layer_scale_1 = LayerScale(size) if stage.layer_scale else nn.Identity()
         self.norm2 = nn.LayerNorm(size, eps=LAYER_NORM_EPS)
-        self.ffn = nn.Sequential(
-            nn.Linear(size, inner, bias=False), ExactGELU(), nn.Linear(inner, size, bias=False)
-        )
+        self.ffn = nn.Sequential(nn.Linear(size, inner, bias=False), ExactGELU(), nn.Linear(inner, size, bias=False))
         self.layer_scale_2 = LayerScale(size) if stage.layer_scale else nn.Identity()
 
     def forward(self, x: Tensor, kv: KVBlocks, layer: int, plan: StepPlan) -> Tensor:

@@ -91,6 +91,6 @@ async def idle(seconds=20.0):
 
 def _is_idle():
     backbones, codecs = stats("Backbone"), stats("CodecDecoder")
-    return all(
-        b["running"] == b["waiting"] == 0 and b["free_kv_blocks"] == b["kv_blocks"] for b in backbones
-    ) and all(c["streams"] == c["blocks_in_use"] == 0 for c in codecs)
+    return all(b["running"] == b["waiting"] == 0 and b["free_kv_blocks"] == b["kv_blocks"] for b in backbones) and all(
+        c["streams"] == c["blocks_in_use"] == 0 for c in codecs
+    )

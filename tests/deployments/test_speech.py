@@ -134,9 +134,7 @@ async def test_a_cloned_voice_repeats_alone_and_beside_others(async_client):
 
 
 async def test_the_same_clip_in_another_lossless_file_format_gives_the_same_answer(async_client):
-    wav, flac = await asyncio.gather(
-        *(speak(async_client, ref_audio=clip(format=f), seed=4) for f in ("WAV", "FLAC"))
-    )
+    wav, flac = await asyncio.gather(*(speak(async_client, ref_audio=clip(format=f), seed=4) for f in ("WAV", "FLAC")))
     assert wav.content == flac.content
 
 
@@ -232,9 +230,7 @@ def test_openapi_names_every_field_of_the_body(client):
 
 async def test_clients_that_leave_at_any_stage_leave_nothing_behind(async_client):
     async def leave_after(parts, **fields):
-        async with async_client.stream(
-            "POST", "/v1/audio/speech", json=body(max_frames=400, **fields)
-        ) as response:
+        async with async_client.stream("POST", "/v1/audio/speech", json=body(max_frames=400, **fields)) as response:
             async for _ in response.aiter_raw():
                 parts -= 1
                 if parts <= 0:

@@ -136,9 +136,7 @@ def test_the_decision_to_end_follows_greedy_codes_only(fields, expected):
 
 def test_numbers_stay_what_they_mean_in_the_samplers_float32():
     sampling = request_of(top_p=1e-300, text_top_p=5e-324, repetition_penalty=1e-60, top_k=10**30).sampling
-    as_float32 = np.array(
-        [sampling.top_p, sampling.stop_top_p, sampling.repetition_penalty], dtype=np.float32
-    )
+    as_float32 = np.array([sampling.top_p, sampling.stop_top_p, sampling.repetition_penalty], dtype=np.float32)
     assert (as_float32 > 0).all()
     assert np.int64(sampling.top_k) > 10**6
 
@@ -226,9 +224,7 @@ def test_a_clip_that_cannot_be_used_is_refused(clip):
     ],
 )
 def test_a_continuation_joins_the_transcript_and_the_text(transcript, text, joined):
-    job = job_of(
-        input=text, ref_audio=base64_of(wav_file()), ref_text=transcript, ref_mode="continuation", seed=1
-    )
+    job = job_of(input=text, ref_audio=base64_of(wav_file()), ref_text=transcript, ref_mode="continuation", seed=1)
     assert job.request.prompt == Prompt(joined, continuation=True)
     assert job.reference is not None
 

@@ -27,9 +27,7 @@ def step(kv, members, tile=1, window=None):
     for table, _, count in members:
         kv.extend(table, table.length + count)
         spans.append(Span(table, table.length, count))
-    rows = [
-        [t[s.start : s.start + s.count] for t in qkv] for s, (_, qkv, _) in zip(spans, members, strict=True)
-    ]
+    rows = [[t[s.start : s.start + s.count] for t in qkv] for s, (_, qkv, _) in zip(spans, members, strict=True)]
     plan = plan_attention(spans, kv, tile=tile, window=window)
     out = attend(*(torch.cat(column) for column in zip(*rows, strict=True)), kv, 0, plan)
     for table, _, count in members:

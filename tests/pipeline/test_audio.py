@@ -41,9 +41,7 @@ def libav_samples(data):
     with av.open(io.BytesIO(data)) as container:
         frames = list(container.decode(audio=0))
     channels = frames[0].layout.nb_channels
-    blocks = [
-        f.to_ndarray() if f.format.is_planar else f.to_ndarray().reshape(-1, channels).T for f in frames
-    ]
+    blocks = [f.to_ndarray() if f.format.is_planar else f.to_ndarray().reshape(-1, channels).T for f in frames]
     return np.concatenate(blocks, axis=1)
 
 

@@ -394,9 +394,7 @@ def large_checkpoint(tmp_path_factory) -> Path:
     return save(weights, tmp_path_factory.mktemp("large"))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "layers", "mib"), [("float32", 8, 128), ("bfloat16", 8, 80), ("bfloat16", 1, 24)]
-)
+@pytest.mark.parametrize(("dtype", "layers", "mib"), [("float32", 8, 128), ("bfloat16", 8, 80), ("bfloat16", 1, 24)])
 def test_memory_holds_the_loaded_weights_once_and_no_others(large_checkpoint, dtype, layers, mib):
     """Kept float32 is the file's 16 MiB a layer; converting holds 8 a layer and the one tensor it reads."""
     command = [sys.executable, "-c", MEMORY, str(large_checkpoint), dtype, str(layers)]

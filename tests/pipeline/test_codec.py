@@ -345,9 +345,7 @@ def test_a_codec_of_other_sizes_gives_the_same_bits_for_any_cut(other, steps):
 def test_a_codec_of_other_sizes_decodes_what_it_encodes(other):
     directory, config = other
     clip = torch.randn(config.channels, 30 * 120 + 50, generator=torch.Generator().manual_seed(3))
-    encode = [
-        CodecEncoder.load(directory, config, max_step_frames=frames).encode(clip, 4) for frames in (1, 7, 30)
-    ]
+    encode = [CodecEncoder.load(directory, config, max_step_frames=frames).encode(clip, 4) for frames in (1, 7, 30)]
     assert encode[0].shape == (30, 4)
     assert torch.equal(encode[0], encode[1])
     assert torch.equal(encode[0], encode[2])

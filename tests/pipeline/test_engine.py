@@ -62,8 +62,7 @@ def endless(depth):
 
 @pytest.mark.parametrize(
     ("name", "penalty", "key"),
-    [(name, 1.0, f"greedy.{name}.frames") for name in CASES["greedy"]]
-    + [("plain", 1.3, "greedy_rp13.plain.frames")],
+    [(name, 1.0, f"greedy.{name}.frames") for name in CASES["greedy"]] + [("plain", 1.3, "greedy_rp13.plain.frames")],
 )
 def test_greedy_frames_are_the_reference_ones(new_engine, golden, name, penalty, key):
     case = next(case for case in CASES["prompts"] if case["name"] == name)
@@ -102,9 +101,7 @@ async def test_a_request_is_the_same_alone_and_among_others_that_come_and_go(new
 async def test_seeds_differ_and_repeat(new_engine, endless):
     seeds = [0, 1, 2**32 - 1, 2**32, 2**63 - 1]
     engine = new_engine(depth_side=endless)
-    once, again = [
-        await asyncio.gather(*(codes_of(engine, request(seed=seed)) for seed in seeds)) for _ in range(2)
-    ]
+    once, again = [await asyncio.gather(*(codes_of(engine, request(seed=seed)) for seed in seeds)) for _ in range(2)]
     assert all(np.array_equal(a, b) for a, b in zip(once, again, strict=True))
     assert len({codes.tobytes() for codes in once}) == len(seeds)
 

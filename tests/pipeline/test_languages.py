@@ -73,9 +73,7 @@ def test_a_digit_counts_as_a_word():
     assert estimated_frames("1" * 10, None) == 36
 
 
-@pytest.mark.parametrize(
-    ("text", "frames"), [("[pause 2s]", 25), ("[pause 3.2s]", 40), ("aa[pause 2s]" * 5, 134)]
-)
+@pytest.mark.parametrize(("text", "frames"), [("[pause 2s]", 25), ("[pause 3.2s]", 40), ("aa[pause 2s]" * 5, 134)])
 def test_written_pauses_count_their_seconds(text, frames):
     assert estimated_frames(text, None) == frames
 

@@ -22,9 +22,7 @@ WIDE_CODEC = replace(CODEC, sampling_rate=48_000)
 def tone(seconds=1.5, rate=24_000, channels=1, amplitude=0.25):
     """float32 [channels, samples]: channel c holds a sine of 300 * (c + 1) Hz."""
     time = np.arange(round(seconds * rate)) / rate
-    return np.stack([amplitude * np.sin(2 * np.pi * 300 * (c + 1) * time) for c in range(channels)]).astype(
-        "f4"
-    )
+    return np.stack([amplitude * np.sin(2 * np.pi * 300 * (c + 1) * time) for c in range(channels)]).astype("f4")
 
 
 def file_of(audio, rate=24_000, format="WAV", subtype=None):
@@ -49,9 +47,7 @@ def refusal(call, *arguments):
     with pytest.raises(InvalidRequest) as caught:
         call(*arguments)
     assert caught.value.param == "ref_audio"
-    assert not re.search(
-        r"errno|<none>|avcodec|libav|ffmpeg|BytesIO|invalid data found", str(caught.value), re.I
-    )
+    assert not re.search(r"errno|<none>|avcodec|libav|ffmpeg|BytesIO|invalid data found", str(caught.value), re.I)
     return str(caught.value)
 
 
@@ -208,9 +204,7 @@ def test_a_long_file_is_refused_before_all_of_it_is_decoded(monkeypatch):
 
     blocks = []
     original = reference._frame_samples
-    monkeypatch.setattr(
-        reference, "_frame_samples", lambda frame: blocks.append(frame.samples) or original(frame)
-    )
+    monkeypatch.setattr(reference, "_frame_samples", lambda frame: blocks.append(frame.samples) or original(frame))
     data = file_of(np.zeros((1, 8_000 * 600), np.float32), 8_000, "FLAC")
     assert "longer than 30 s" in refusal(decode_audio, data)
     assert sum(blocks) <= 30 * 8_000

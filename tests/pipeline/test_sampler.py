@@ -68,9 +68,7 @@ def test_all_none_is_the_plain_draw(depth, hidden):
 
 
 def test_one_generator_serves_a_single_row(depth, hidden):
-    assert same(
-        draw(depth, hidden, new_generator(5, "cpu"), rows=[3]), draw(depth, hidden, generators([5]), rows=[3])
-    )
+    assert same(draw(depth, hidden, new_generator(5, "cpu"), rows=[3]), draw(depth, hidden, generators([5]), rows=[3]))
     with pytest.raises(ValueError, match="Expected 5 per-row generators, but got 1"):
         draw(depth, hidden, new_generator(5, "cpu"))
 
@@ -81,9 +79,7 @@ def test_a_model_without_generators_is_served_row_by_row_with_the_same_codes(dep
     monkeypatch.setattr(depth, "accepts_generators", False)
     rows = []
     step = depth.step
-    monkeypatch.setattr(
-        depth, "step", lambda inputs, cache, k: rows.append(cache.shape[2]) or step(inputs, cache, k)
-    )
+    monkeypatch.setattr(depth, "step", lambda inputs, cache, k: rows.append(cache.shape[2]) or step(inputs, cache, k))
     states[0], states[1], states[4] = generators([1, 2, 5])
     assert same(draw(depth, hidden, states), batched)
     assert len(rows) == ROWS * depth.config.n_vq

@@ -187,9 +187,7 @@ def test_generator_rows_draw_as_if_served_one_by_one():
     together = [draw(scores, params, generators, index) for index in range(NUM_DRAWS)]
     for row in range(5):
         generator = torch.Generator().manual_seed(42 + row)
-        probabilities = filtered_probabilities(
-            scores[row : row + 1], FilterParams.for_codes(params[row : row + 1])
-        )
+        probabilities = filtered_probabilities(scores[row : row + 1], FilterParams.for_codes(params[row : row + 1]))
         for codes in together:
             assert codes[row] == torch.multinomial(probabilities, 1, generator=generator)[0, 0]
 
@@ -209,9 +207,7 @@ def test_unseeded_rows_leave_seeded_rows_alone_and_draw_from_the_global_stream()
     torch.manual_seed(11)
     codes = draw(scores, params, mixed)
     torch.manual_seed(11)
-    unseeded = torch.multinomial(
-        filtered_probabilities(scores[[1, 3]], FilterParams.for_codes(params[:2])), 1
-    )
+    unseeded = torch.multinomial(filtered_probabilities(scores[[1, 3]], FilterParams.for_codes(params[:2])), 1)
     assert torch.equal(codes[[0, 2]], expected)
     assert torch.equal(codes[[1, 3]], unseeded[:, 0])
     for mine, other in zip(alone, mixed[::2], strict=True):

@@ -62,9 +62,7 @@ def _with_control_strings_in_the_vocabulary(raw):
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
 @pytest.mark.parametrize("merges_as_text", [False, True])
-def test_a_vocabulary_that_holds_control_strings_cannot_produce_them(
-    ignore_merges, merges_as_text, raw, tmp_path
-):
+def test_a_vocabulary_that_holds_control_strings_cannot_produce_them(ignore_merges, merges_as_text, raw, tmp_path):
     raw = _with_control_strings_in_the_vocabulary(raw)
     raw["model"]["ignore_merges"] = ignore_merges
     if merges_as_text:
@@ -90,9 +88,7 @@ def test_special_tokens_the_config_does_not_name_stay_text_too(raw, tmp_path):
 
 
 def test_added_tokens_that_are_not_special_are_kept(raw, tmp_path):
-    raw["added_tokens"].append(
-        {**raw["added_tokens"][0], "id": 300, "content": "<user_inst>", "special": False}
-    )
+    raw["added_tokens"].append({**raw["added_tokens"][0], "id": 300, "content": "<user_inst>", "special": False})
     assert load(tmp_path, raw).encode("<user_inst>") == [300]
 
 
