@@ -37,6 +37,7 @@ class Backbone:
             settings.backbone.limits,
             dtype=settings.backbone.torch_dtype,
             device=device,
+            determinism=settings.determinism,
             random=settings.backbone.random,
             on_step=self._record_step,
         )

@@ -25,6 +25,7 @@ class CodecDecoder:
             ModelConfig.load(settings.model.tts).n_vq,
             dtype=settings.codec.torch_dtype,
             device=device,
+            determinism=settings.determinism,
             max_streams=settings.codec.max_streams,
             cache_size=settings.codec.reference_cache,
         )

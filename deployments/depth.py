@@ -30,7 +30,12 @@ class DepthSampler:
 
     def __init__(self, settings: Settings):
         device = prepare_torch(settings.depth)
-        self._sampler = load_depth_sampler(settings.model.tts, dtype=settings.depth.torch_dtype, device=device)
+        self._sampler = load_depth_sampler(
+            settings.model.tts,
+            dtype=settings.depth.torch_dtype,
+            device=device,
+            determinism=settings.determinism,
+        )
         self._stall_seconds = settings.stall_seconds
         self._worker: BatchWorker[DepthCall, DepthResult] = BatchWorker(
             self._pass, limit=settings.depth.max_rows, weight=lambda call: call.rows, name="depth"

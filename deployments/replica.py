@@ -1,6 +1,7 @@
 """What every replica that computes does first, and how it tells that it is stuck."""
 
 import importlib
+import logging
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ class Stalled(SpeechError):
 
 def prepare_torch(placement: Placement) -> torch.device:
     """Sets this process up for its device. torch-npu registers its device on import and is needed nowhere else."""
+    pipeline_log = logging.getLogger("pipeline")
+    pipeline_log.parent = logging.getLogger("ray.serve")  # the one whose records Serve keeps
+    pipeline_log.setLevel(logging.INFO)
     torch.set_num_threads(placement.threads)
     if placement.device == "npu":
         importlib.import_module("torch_npu")

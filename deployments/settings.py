@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deployments.limits import HttpLimits
+from pipeline.determinism import Determinism
 from pipeline.engine import EngineLimits
 from pipeline.errors import SpeechError
 
@@ -94,6 +95,9 @@ class Settings(_Section):
     codec: CodecSection = CodecSection()
     ingress: IngressSection = IngressSection()
     http: HttpLimits = HttpLimits()
+    determinism: Determinism = Field(
+        Determinism.BATCH_INVARIANT, description="relaxed: fused kernels, and bits that depend on the batch"
+    )
     stall_seconds: float = Field(60.0, gt=0, description="work without progress for this long is unhealthy")
     drain_seconds: float = Field(900.0, gt=0, description="graceful shutdown: longer than the longest stream")
 

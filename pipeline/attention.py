@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.kv_blocks import BlockTable, KVBlocks
+from pipeline.relaxed_attention import RelaxedPlan, attend_relaxed, plan_relaxed
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,16 @@ class AttentionPlan:
     groups: tuple[TileGroup, ...]
 
 
-def plan_attention(spans: Sequence[Span], kv: KVBlocks, *, tile: int = 1, window: int | None = None) -> AttentionPlan:
+def plan_attention(
+    spans: Sequence[Span], kv: KVBlocks, *, tile: int = 1, window: int | None = None, relaxed: bool = False
+) -> AttentionPlan | RelaxedPlan:
     """Lays out the rows of `spans`, in order, against the blocks of their sequences.
 
-    A query at position i sees keys j with `0 <= i - j < window` (all earlier ones without a window).
+    A query at position i sees keys j with `0 <= i - j < window` (all earlier ones without a window). `relaxed` gives up
+    the promise of this module for torch's fused kernel.
     """
+    if relaxed:
+        return plan_relaxed(spans, kv, window)
     block_size, device = kv.block_size, kv.keys.device
     starts = np.array([span.start for span in spans])
     counts = np.array([span.count for span in spans])
@@ -102,12 +108,16 @@ def plan_attention(spans: Sequence[Span], kv: KVBlocks, *, tile: int = 1, window
     )
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, kv: KVBlocks, layer: int, plan: AttentionPlan) -> Tensor:
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, kv: KVBlocks, layer: int, plan: AttentionPlan | RelaxedPlan
+) -> Tensor:
     """Stores the new keys and values, then attends: `[rows, heads, head_dim]` from queries of that shape.
 
     keys, values: `[rows, kv_heads, head_dim]`. Query heads share key heads in equal consecutive groups. Scores,
     weights and sums are float32 whatever the storage; the result has the dtype of `queries`.
     """
+    if isinstance(plan, RelaxedPlan):
+        return attend_relaxed(queries, keys, values, kv, layer, plan)
     kv.write(layer, plan.write_blocks, plan.write_offsets, keys, values)
     rows, heads, size = queries.shape
     kv_heads = keys.shape[1]

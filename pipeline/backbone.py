@@ -13,7 +13,7 @@ from pipeline.attention import AttentionPlan, Span, attend, plan_attention
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import ModelConfig
 from pipeline.kv_blocks import KVBlocks
-from pipeline.row_buckets import pad_rows
+from pipeline.row_buckets import CPU_DEFAULT, UNPADDED
 
 ATTENTION = "kv_blocks"
 
@@ -45,6 +45,8 @@ class Backbone(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
+        self.rows = CPU_DEFAULT
+        self.relaxed = False
         config.backbone._attn_implementation = ATTENTION
         self.transformer = Qwen3Model(config.backbone)
         for layer in self.transformer.layers:
@@ -58,6 +60,12 @@ class Backbone(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.transformer.norm.weight.device
+
+    def relax(self) -> None:
+        """Fused kernels without padding: faster, and bits that depend on the batch."""
+        self.rows, self.relaxed = UNPADDED, True
+        for layer in self.transformer.layers:
+            layer.mlp.act_fn = nn.SiLU()
 
     def new_kv_blocks(self, blocks: int, block_size: int) -> KVBlocks:
         qwen = self.config.backbone
@@ -88,11 +96,11 @@ class Backbone(nn.Module):
         already. Prefill and decode are the same call: a row's bits depend on its sequence alone.
         """
         rows = rows.to(self.device)
-        plan = plan_attention(spans, kv)
+        plan = plan_attention(spans, kv, relaxed=self.relaxed)
         positions = torch.cat([torch.arange(span.start, span.start + span.count) for span in spans])
         hidden = self.transformer(
-            inputs_embeds=pad_rows(self.embed(rows)).unsqueeze(0),
-            position_ids=pad_rows(positions.to(self.device)).unsqueeze(0),
+            inputs_embeds=self.rows.pad(self.embed(rows)).unsqueeze(0),
+            position_ids=self.rows.pad(positions.to(self.device)).unsqueeze(0),
             attention_mask={"full_attention": None},
             use_cache=False,
             kv=kv,

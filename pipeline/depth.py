@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pipeline.activations import ExactSiLU
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import DepthConfig, ModelConfig
+from pipeline.row_buckets import CPU_DEFAULT, UNPADDED
 
 
 class _Attention(nn.Module):
@@ -76,6 +77,7 @@ class DepthTransformer(nn.Module):
         super().__init__()
         depth = config.depth
         self.config = config
+        self.rows = CPU_DEFAULT
         self.local_transformer = _Transformer(depth)
         self.audio_embeddings = nn.ModuleList(nn.Embedding(size, depth.hidden_size) for size in config.codebook_sizes)
         self.audio_lm_heads = nn.ModuleList(
@@ -91,6 +93,12 @@ class DepthTransformer(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.stop_head.weight.device
+
+    def relax(self) -> None:
+        """Fused kernels without padding: faster, and bits that depend on the batch."""
+        self.rows = UNPADDED
+        for block in self.local_transformer.h:
+            block.mlp.act = nn.SiLU()
 
     def new_cache(self, rows: int) -> Tensor:
         """Keys and values of one frame, float32 `[layers, 2, rows, heads, n_vq, head_dim]`."""

@@ -23,7 +23,6 @@ from pipeline.random_state import (
     export_generator,
     import_generator,
 )
-from pipeline.row_buckets import pad_rows
 from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes, unpack_emitted
 
 STOP = 1
@@ -60,7 +59,7 @@ def _sample_batch(
 ) -> tuple[Tensor, Tensor]:
     rows, n_vq = len(hidden), model.config.n_vq
     draws = Draws.from_states(states, rows, n_vq + 1, hidden.device)
-    inputs = pad_rows(hidden)
+    inputs = model.rows.pad(hidden)
     cache = model.new_cache(len(inputs))
     codes = torch.zeros(rows, n_vq, dtype=torch.int64, device=hidden.device)
     stop = torch.zeros(rows, dtype=torch.bool, device=hidden.device)
@@ -71,7 +70,7 @@ def _sample_batch(
         scores = model.code_scores(outputs, codebook)[:rows]
         seen = None if emitted is None else emitted[:, codebook, : scores.shape[1]]
         codes[:, codebook] = draw_codes(scores, code_params, seen, draws, codebook + 1)
-        inputs = pad_rows(model.embed_code(codes[:, codebook], codebook))
+        inputs = model.rows.pad(model.embed_code(codes[:, codebook], codebook))
     return codes, stop
 
 

@@ -14,6 +14,7 @@ from pipeline.codec import CodecDecoder, CodecEncoder
 from pipeline.codec_service import AudioChunk, CodecService
 from pipeline.config import CodecConfig, ModelConfig
 from pipeline.depth import load_depth
+from pipeline.determinism import Determinism, settle_backbone, settle_codec, settle_depth
 from pipeline.engine import Depth, Engine, EngineLimits
 from pipeline.local_depth import LocalDepth
 from pipeline.loop_thread import LoopThread
@@ -29,18 +30,26 @@ def load_engine(
     *,
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
+    determinism: Determinism = Determinism.BATCH_INVARIANT,
     **options: object,
 ) -> Engine:
     """The engine of a text-to-speech checkpoint; `options` as for Engine."""
     config = ModelConfig.load(directory)
     backbone = load_backbone(directory, config, dtype=dtype, device=device)
+    settle_backbone(backbone, determinism)
     return Engine(backbone, Tokenizer.load(directory, config), depth, limits, **options)
 
 
 def load_depth_sampler(
-    directory: Path | str, *, dtype: torch.dtype, device: torch.device | str = "cpu"
+    directory: Path | str,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    determinism: Determinism = Determinism.BATCH_INVARIANT,
 ) -> DepthSampler:
-    return DepthSampler(load_depth(directory, ModelConfig.load(directory), dtype=dtype, device=device))
+    depth = load_depth(directory, ModelConfig.load(directory), dtype=dtype, device=device)
+    settle_depth(depth, determinism)
+    return DepthSampler(depth)
 
 
 def load_codec_service(
@@ -49,17 +58,16 @@ def load_codec_service(
     *,
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
+    determinism: Determinism = Determinism.BATCH_INVARIANT,
     max_streams: int = 64,
     cache_size: int = 64,
 ) -> CodecService:
     config = CodecConfig.load(directory)
     placed = {"dtype": dtype, "device": device, "max_step_frames": SIZE}
-    return CodecService(
-        CodecDecoder.load(directory, config, max_streams=max_streams, n_vq=n_vq, **placed),
-        CodecEncoder.load(directory, config, **placed),
-        max_streams=max_streams,
-        cache_size=cache_size,
-    )
+    decoder = CodecDecoder.load(directory, config, max_streams=max_streams, n_vq=n_vq, **placed)
+    encoder = CodecEncoder.load(directory, config, **placed)
+    settle_codec(decoder, encoder, determinism)
+    return CodecService(decoder, encoder, max_streams=max_streams, cache_size=cache_size)
 
 
 class Speech:
@@ -79,13 +87,15 @@ class Speech:
         limits: EngineLimits | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        determinism: Determinism = Determinism.BATCH_INVARIANT,
     ) -> Self:
-        """From `directory/tts` and `directory/codec`."""
+        """From `directory/tts` and `directory/codec`; the codec computes in float32."""
         limits = limits or EngineLimits()
         tts, codec = Path(directory) / "tts", Path(directory) / "codec"
-        depth = LocalDepth(load_depth_sampler(tts, dtype=dtype, device=device), limits.max_running)
-        engine = load_engine(tts, depth, limits, dtype=dtype, device=device)
-        service = load_codec_service(codec, engine.config.n_vq, dtype=torch.float32, device=device)
+        placed = {"device": device, "determinism": determinism}
+        depth = LocalDepth(load_depth_sampler(tts, dtype=dtype, **placed), limits.max_running)
+        engine = load_engine(tts, depth, limits, dtype=dtype, **placed)
+        service = load_codec_service(codec, engine.config.n_vq, dtype=torch.float32, **placed)
         return cls(engine, depth, service)
 
     def generate(self, job: SpeechJob) -> Iterator[AudioChunk]:

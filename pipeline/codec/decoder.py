@@ -40,8 +40,8 @@ class CodecDecoder:
         self.dtype = dtype
         self.device = device
         self.max_step_frames = max_step_frames
-        self._dequantizer = Dequantizer(checkpoint, n_vq, device)
-        self._stack = StageStack(
+        self.quantizer = Dequantizer(checkpoint, n_vq, device)
+        self.stack = StageStack(
             config.decoder,
             unfold,
             checkpoint,
@@ -77,15 +77,15 @@ class CodecDecoder:
     @property
     def blocks_in_use(self) -> int:
         """KV blocks held by open streams."""
-        return self._stack.blocks_in_use
+        return self.stack.blocks_in_use
 
     def open(self) -> StreamState:
         """A new stream; raises StreamError when `max_streams` are open."""
-        return self._stack.open()
+        return self.stack.open()
 
     def close(self, state: StreamState) -> None:
         """Ends a stream at any time and returns its memory at once."""
-        self._stack.close(state)
+        self.stack.close(state)
 
     @torch.inference_mode()
     def decode(self, steps: Sequence[tuple[StreamState, Tensor]]) -> list[Tensor]:
@@ -99,9 +99,9 @@ class CodecDecoder:
         for _, codes in steps:
             self._check_codes(codes)
         streams = [(state, codes.shape[0]) for state, codes in steps]
-        self._stack.check_step(streams)
+        self.stack.check_step(streams)
         codes = torch.cat([codes.to(self.device) for _, codes in steps])
-        rows = self._stack.run(self._dequantizer.decode(codes).to(self.dtype), streams)
+        rows = self.stack.run(self.quantizer.decode(codes, self.stack.rows).to(self.dtype), streams)
         # Channels follow each other at every point in time, interleaved or side by side.
         samples = rows.float().view(-1, self.config.channels)
         parts = samples.split([frames * self.config.samples_per_frame for _, frames in streams])

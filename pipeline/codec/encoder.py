@@ -37,8 +37,8 @@ class CodecEncoder:
         self.dtype = dtype
         self.device = device
         self.max_step_frames = max_step_frames
-        self._quantizer = Quantizer(checkpoint, config.quantizer.num_codebooks, device)
-        self._stack = StageStack(
+        self.quantizer = Quantizer(checkpoint, config.quantizer.num_codebooks, device)
+        self.stack = StageStack(
             config.encoder,
             fold,
             checkpoint,
@@ -75,14 +75,14 @@ class CodecEncoder:
         width = 1 if self.config.interleave else self.config.channels
         rows = samples.T.reshape(frames, self.config.stream_positions_per_frame, width)
         codes = [torch.empty(0, n_vq, dtype=torch.int64, device=self.device)]
-        state = self._stack.open()
+        state = self.stack.open()
         try:
             for first in range(0, frames, self.max_step_frames):
                 part = rows[first : first + self.max_step_frames]
-                hidden = self._stack.run(part.flatten(0, 1), [(state, len(part))])
-                codes.append(self._quantizer.encode(hidden.float(), n_vq))
+                hidden = self.stack.run(part.flatten(0, 1), [(state, len(part))])
+                codes.append(self.quantizer.encode(hidden.float(), n_vq, self.stack.rows))
         finally:
-            self._stack.close(state)
+            self.stack.close(state)
         return torch.cat(codes)
 
     def _check(self, audio: Tensor, n_vq: int) -> None:

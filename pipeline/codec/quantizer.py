@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pipeline.checkpoint import Checkpoint
-from pipeline.row_buckets import pad_rows
+from pipeline.row_buckets import RowBuckets
 
 
 class Projection:
@@ -33,19 +33,27 @@ class Quantizer:
             for stage in range(num_codebooks)
         ]
 
-    def encode(self, hidden: Tensor, n_vq: int) -> Tensor:
+    def weights(self) -> list[Tensor]:
+        """All that rows are multiplied with, `[out, in]` each."""
+        products = [(in_proj.weight, directions) for in_proj, directions, _ in self.stages]
+        return [self.input_proj.weight, *(weight for pair in products for weight in pair)]
+
+    def encode(self, hidden: Tensor, n_vq: int, rows: RowBuckets) -> Tensor:
         """int64 `[frames, n_vq]` from float32 `[frames, input_size]`.
 
         Nearest after L2-normalising both is the largest cosine. The length of the projected row scales all of
         its scores alike, so only the entries are normalised. The lowest of equally near codes wins.
         """
-        residual = self.input_proj(pad_rows(hidden))
+        return rows.apply(lambda part: self._encode(part, n_vq), rows.pad(hidden))[: hidden.shape[0]]
+
+    def _encode(self, hidden: Tensor, n_vq: int) -> Tensor:
+        residual = self.input_proj(hidden)
         codes = []
         for in_proj, directions, entries in self.stages[:n_vq]:
             code = F.linear(in_proj(residual), directions).argmax(1)
             residual = residual - entries[code]
             codes.append(code)
-        return torch.stack(codes, dim=1)[: hidden.shape[0]]
+        return torch.stack(codes, dim=1)
 
 
 class Dequantizer:
@@ -57,12 +65,16 @@ class Dequantizer:
         self.output_proj = Projection(checkpoint, "quantizer.output_proj", device)
         self._stages = torch.arange(n_vq, device=device)
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def weights(self) -> list[Tensor]:
+        """All that rows are multiplied with, `[out, in]` each."""
+        return [self.output_proj.weight]
+
+    def decode(self, codes: Tensor, rows: RowBuckets) -> Tensor:
         """float32 `[frames, output_size]` from int64 `[frames, n_vq]`."""
-        first, *others = self.tables[self._stages, pad_rows(codes)].unbind(1)
+        first, *others = self.tables[self._stages, rows.pad(codes)].unbind(1)
         for entry in others:
             first = first + entry
-        return self.output_proj(first)[: codes.shape[0]]
+        return rows.apply(self.output_proj, first)[: codes.shape[0]]
 
 
 def _codebook(checkpoint: Checkpoint, stage: int, device: torch.device | str) -> Tensor:

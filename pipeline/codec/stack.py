@@ -12,6 +12,7 @@ from pipeline.codec.transformer import CodecTransformer, plan_step
 from pipeline.config import CodecStage, TransformerStage
 from pipeline.errors import SpeechError
 from pipeline.kv_blocks import BlockTable, KVBlocks
+from pipeline.row_buckets import CPU_DEFAULT, UNPADDED
 
 BLOCK_SIZE = 64
 """Positions a KV block: few and large products on long windows, little masked work on short ones."""
@@ -55,6 +56,8 @@ class StageStack:
         self.device = device
         self.max_streams = max_streams
         self.max_step_frames = max_step_frames
+        self.rows = CPU_DEFAULT
+        self.relaxed = False
         self._open: set[StreamState] = set()
         with torch.device("meta"):
             self._modules = nn.ModuleList(
@@ -64,6 +67,17 @@ class StageStack:
         self._pools = {
             index: self._pool(stage) for index, stage in enumerate(stages) if isinstance(stage, TransformerStage)
         }
+
+    def weights(self) -> list[Tensor]:
+        """All that rows are multiplied with, `[out, in]` each."""
+        return [layer.weight for layer in self._modules.modules() if isinstance(layer, nn.Linear)]
+
+    def relax(self) -> None:
+        """Fused kernels without padding: faster, and bits that depend on the batch."""
+        self.rows, self.relaxed = UNPADDED, True
+        for module in self._modules:
+            if isinstance(module, CodecTransformer):
+                module.relax()
 
     def open(self) -> StreamState:
         """A new stream at frame 0; raises StreamError when `max_streams` are open."""
@@ -103,7 +117,7 @@ class StageStack:
         for index, stage in enumerate(self._stages):
             if isinstance(stage, TransformerStage):
                 pool = self._pools[index]
-                plan = plan_step(stage, _spans(stage, pool, index, streams), pool)
+                plan = plan_step(stage, _spans(stage, pool, index, streams), pool, self.rows, self.relaxed)
                 rows = self._modules[index](rows, pool, plan)
             else:
                 rows = self._repatch(rows, stage.patch)

@@ -14,7 +14,7 @@ from pipeline.attention import AttentionPlan, Span, attend, plan_attention
 from pipeline.codec.rotary import rotary_frequencies, rotate
 from pipeline.config import TransformerStage
 from pipeline.kv_blocks import KVBlocks
-from pipeline.row_buckets import pad_rows
+from pipeline.row_buckets import RowBuckets
 
 LAYER_NORM_EPS = 1e-5
 
@@ -26,16 +26,19 @@ class StepPlan:
     attention: AttentionPlan
     cos: Tensor
     sin: Tensor
+    rows: RowBuckets
 
 
-def plan_step(stage: TransformerStage, spans: Sequence[Span], kv: KVBlocks) -> StepPlan:
+def plan_step(
+    stage: TransformerStage, spans: Sequence[Span], kv: KVBlocks, rows: RowBuckets, relaxed: bool
+) -> StepPlan:
     """Lays out the rows of `spans`; a tile is one codec frame, so steps of whole frames never cut a tile."""
     device = kv.keys.device
     positions = torch.cat([torch.arange(span.start, span.start + span.count) for span in spans]).to(device)
     frequencies = rotary_frequencies(stage.rope_base, stage.hidden_size // stage.num_heads, device)
     angles = positions.float()[:, None, None, None] * frequencies
-    attention = plan_attention(spans, kv, tile=stage.positions_per_frame, window=stage.context)
-    return StepPlan(attention, torch.cos(angles), torch.sin(angles))
+    attention = plan_attention(spans, kv, tile=stage.positions_per_frame, window=stage.context, relaxed=relaxed)
+    return StepPlan(attention, torch.cos(angles), torch.sin(angles), rows)
 
 
 class CodecTransformer(nn.Module):
@@ -49,11 +52,16 @@ class CodecTransformer(nn.Module):
         )
         self.output_proj = nn.Linear(stage.hidden_size, stage.output_size, bias=False)
 
+    def relax(self) -> None:
+        """torch's fused activation, whose bits depend on an element's place."""
+        for layer in self.transformer["layers"]:
+            layer.ffn[1] = nn.GELU()
+
     def forward(self, rows: Tensor, kv: KVBlocks, plan: StepPlan) -> Tensor:
-        x = self.input_proj(pad_rows(rows))
+        x = plan.rows.apply(self.input_proj, plan.rows.pad(rows))
         for index, layer in enumerate(self.transformer["layers"]):
             x = layer(x, kv, index, plan)
-        return self.output_proj(x)[: rows.shape[0]]
+        return plan.rows.apply(self.output_proj, x)[: rows.shape[0]]
 
 
 class TransformerLayer(nn.Module):
@@ -71,7 +79,7 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, kv: KVBlocks, layer: int, plan: StepPlan) -> Tensor:
         x = x + self.layer_scale_1(self.self_attn(self.norm1(x), kv, layer, plan))
-        return x + self.layer_scale_2(self.ffn(self.norm2(x)))
+        return x + self.layer_scale_2(plan.rows.apply(self.ffn, self.norm2(x)))
 
 
 class SelfAttention(nn.Module):
@@ -84,10 +92,10 @@ class SelfAttention(nn.Module):
         self.out_proj = nn.Linear(size, size, bias=False)
 
     def forward(self, x: Tensor, kv: KVBlocks, layer: int, plan: StepPlan) -> Tensor:
-        packed = self.in_proj(x)[: plan.attention.rows].unflatten(1, (3, self.num_heads, -1))
+        packed = plan.rows.apply(self.in_proj, x)[: plan.attention.rows].unflatten(1, (3, self.num_heads, -1))
         queries, keys = rotate(packed[:, :2], plan.cos, plan.sin).to(packed.dtype).unbind(1)
         mixed = attend(queries, keys, packed[:, 2], kv, layer, plan.attention)
-        return self.out_proj(pad_rows(mixed.flatten(1)))
+        return plan.rows.apply(self.out_proj, plan.rows.pad(mixed.flatten(1)))
 
 
 class LayerScale(nn.Module):

@@ -1,0 +1,228 @@
+"""How a replica computes, chosen and proven on its own weights, device and dtype before it serves.
+
+`batch_invariant`: a request has the same bits whatever is computed beside it. Products get row counts at which the
+kernels agree (`choose_row_buckets`); then the whole module is run on random sequences, alone and mixed, in one go and
+row by row, and the bits are compared. `relaxed`: fused kernels, no padding, no promise.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pipeline.attention import Span
+from pipeline.backbone import Backbone
+from pipeline.codec import CodecDecoder, CodecEncoder
+from pipeline.depth import DepthTransformer
+from pipeline.errors import SpeechError
+from pipeline.kv_blocks import BlockTable
+from pipeline.row_buckets import RowBuckets
+
+log = logging.getLogger(__name__)
+
+MULTIPLES = (8, 16, 32, 64)
+FIXED = (64, 128, 256)
+MOST_ROWS = 512
+"""Counts up to this are tried; beyond it, kernels work in tiles of rows anyway."""
+FACTORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64)
+SEED = 20240
+
+
+class Determinism(StrEnum):
+    BATCH_INVARIANT = "batch_invariant"
+    RELAXED = "relaxed"
+
+
+class NotInvariant(SpeechError):
+    """No choice gives a row the same bits in every batch; the message says where it fails and what can be done."""
+
+
+def settle_backbone(backbone: Backbone, mode: Determinism) -> None:
+    """Makes the backbone compute in this mode; raises NotInvariant where the promise cannot be kept."""
+    if mode is Determinism.RELAXED:
+        backbone.relax()
+        return
+    backbone.rows = choose_row_buckets(_weights(backbone.transformer.layers))
+    _require(prove_backbone(backbone), "backbone")
+    _log("backbone", backbone.rows, backbone.dtype, backbone.device)
+
+
+def settle_depth(depth: DepthTransformer, mode: Determinism) -> None:
+    """As `settle_backbone`, for the depth transformer."""
+    if mode is Determinism.RELAXED:
+        depth.relax()
+        return
+    depth.rows = choose_row_buckets(_weights(depth))
+    _require(prove_depth(depth), "depth transformer")
+    _log("depth transformer", depth.rows, depth.dtype, depth.device)
+
+
+def settle_codec(decoder: CodecDecoder, encoder: CodecEncoder, mode: Determinism) -> None:
+    """As `settle_backbone`, for both halves of the codec. The encoder takes one clip at a time, so the shapes of its
+    products depend on the clip alone and need no proof."""
+    if mode is Determinism.RELAXED:
+        decoder.stack.relax()
+        encoder.stack.relax()
+        return
+    parts = (decoder.stack, decoder.quantizer, encoder.stack, encoder.quantizer)
+    rows = choose_row_buckets([weight for part in parts for weight in part.weights()])
+    decoder.stack.rows = encoder.stack.rows = rows
+    _require(prove_decoder(decoder), "codec decoder")
+    _log("codec", rows, decoder.dtype, decoder.device)
+
+
+def choose_row_buckets(weights: Iterable[Tensor]) -> RowBuckets:
+    """The smallest padding at which every product with these weights `[out, in]` gives a row the same bits.
+
+    On a CPU multiples of a few rows agree. Elsewhere kernels change with the row count, so there it is one count. Raises
+    NotInvariant when none agrees.
+    """
+    distinct = list({(weight.shape, weight.dtype): weight for weight in weights}.values())
+    if distinct[0].device.type == "cpu":
+        for multiple in MULTIPLES:
+            if all(_agrees_at_multiples(weight, multiple) for weight in distinct):
+                return RowBuckets(multiple)
+    for count in FIXED:
+        if all(_agrees_at(weight, count) for weight in distinct):
+            return RowBuckets(count, limit=count)
+    raise NotInvariant(
+        f"no row count gives the same bits in every batch for weights {sorted(tuple(w.shape) for w in distinct)}; "
+        "set determinism: relaxed to serve without the promise"
+    )
+
+
+@torch.inference_mode()
+def _agrees_at_multiples(weight: Tensor, multiple: int) -> bool:
+    rows = _random(MOST_ROWS, weight.shape[1], weight)
+    whole = F.linear(rows, weight)
+    counts = [multiple * factor for factor in FACTORS if multiple * factor <= MOST_ROWS]
+    return all(
+        torch.equal(F.linear(rows[:count], weight), whole[:count])
+        and torch.equal(F.linear(rows[-count:], weight), whole[-count:])
+        for count in counts
+    )
+
+
+@torch.inference_mode()
+def _agrees_at(weight: Tensor, count: int) -> bool:
+    """Whether a row's place among `count` rows, and what the others hold, leave its bits alone."""
+    rows = _random(count, weight.shape[1], weight)
+    whole = F.linear(rows, weight)
+    turned = F.linear(rows.roll(count // 3, 0), weight).roll(-(count // 3), 0)
+    few = F.linear(torch.cat((rows[:1], torch.zeros_like(rows[1:]))), weight)
+    return torch.equal(turned, whole) and torch.equal(few[:1], whole[:1])
+
+
+def prove_backbone(backbone: Backbone) -> bool:
+    """Three random sequences: prefilled alone, against fed in pieces of changing sizes, several in one call."""
+    lengths = (70, 9, 33)
+    vocabulary = backbone.config.backbone.vocab_size
+    generator = torch.Generator().manual_seed(SEED)
+    sequences = []
+    for length in lengths:
+        codes = [torch.randint(0, size, (length,), generator=generator) for size in backbone.config.codebook_sizes]
+        text = torch.randint(0, vocabulary, (length,), generator=generator)
+        sequences.append(torch.stack((text, *codes), dim=1))
+    alone = [torch.cat(_feed(backbone, [rows], [(len(rows),)])[0]) for rows in sequences]
+    mixed = _feed(backbone, sequences, [(1, 1, 6, 3), (1, 2, 1, 1), (17, 1, 1, 2)])
+    return all(torch.equal(torch.cat(parts), whole) for parts, whole in zip(mixed, alone, strict=True))
+
+
+def _feed(backbone: Backbone, sequences: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> list[list[Tensor]]:
+    """Hidden states of each sequence, fed `sizes` rows at a time in turn, all that have rows left in one call."""
+    kv = backbone.new_kv_blocks(blocks=sum(-(-len(rows) // 16) for rows in sequences), block_size=16)
+    tables = [BlockTable() for _ in sequences]
+    for table, rows in zip(tables, sequences, strict=True):
+        kv.extend(table, len(rows))
+    hidden: list[list[Tensor]] = [[] for _ in sequences]
+    turn = 0
+    while active := [i for i, rows in enumerate(sequences) if tables[i].length < len(rows)]:
+        left = [len(sequences[i]) - tables[i].length for i in active]
+        counts = [min(sizes[i][turn % len(sizes[i])], most) for i, most in zip(active, left, strict=True)]
+        spans = [Span(tables[i], tables[i].length, count) for i, count in zip(active, counts, strict=True)]
+        rows = torch.cat(
+            [sequences[i][span.start : span.start + span.count] for i, span in zip(active, spans, strict=True)]
+        )
+        for i, part in zip(active, backbone(rows, spans, kv).split(counts), strict=True):
+            hidden[i].append(part)
+            tables[i].length += len(part)
+        turn += 1
+    return hidden
+
+
+@torch.inference_mode()
+def prove_depth(depth: DepthTransformer) -> bool:
+    """Random rows with random codes fed back: all together, against every few of them in other orders."""
+    config = depth.config
+    rows = 2 * depth.rows.multiple + 3 if depth.rows.limit is None else depth.rows.limit
+    generator = torch.Generator().manual_seed(SEED)
+    hidden = torch.randn(rows, config.hidden_size, generator=generator).to(depth.device, depth.dtype)
+    codes = torch.stack(
+        [torch.randint(0, size, (rows,), generator=generator) for size in config.codebook_sizes], dim=1
+    ).to(depth.device)
+    whole = _depth_scores(depth, hidden, codes)
+    order = torch.randperm(rows, generator=generator)
+    subsets = [order[:count] for count in (1, 2, 3, 7, 8, 9, rows)]
+    return all(torch.equal(_depth_scores(depth, hidden[s], codes[s]), whole[s]) for s in subsets)
+
+
+def _depth_scores(depth: DepthTransformer, hidden: Tensor, codes: Tensor) -> Tensor:
+    inputs = depth.rows.pad(hidden)
+    cache = depth.new_cache(len(inputs))
+    scores = []
+    for codebook in range(depth.config.n_vq):
+        outputs = depth.step(inputs, cache, codebook)
+        if codebook == 0:
+            scores.append(depth.stop_scores(outputs)[: len(hidden)])
+        scores.append(depth.code_scores(outputs, codebook)[: len(hidden)])
+        inputs = depth.rows.pad(depth.embed_code(codes[:, codebook], codebook))
+    return torch.cat(scores, dim=1)
+
+
+def prove_decoder(decoder: CodecDecoder) -> bool:
+    """Two random streams: decoded alone and at once, against cut into other steps and run beside each other."""
+    most = decoder.max_step_frames
+    generator = torch.Generator().manual_seed(SEED)
+    size = (2, 3 * most, decoder.n_vq)
+    first, second = torch.randint(0, decoder.config.quantizer.codebook_size, size, generator=generator)
+    alone = [decoder.decode_all(first), decoder.decode_all(second)]
+    if decoder.stack.max_streams < 2:
+        return torch.equal(_decode_in_steps(decoder, [first], [1])[0], alone[0])
+    mixed = _decode_in_steps(decoder, [first, second], [1, max(1, most - 1)])
+    return all(map(torch.equal, mixed, alone))
+
+
+def _decode_in_steps(decoder: CodecDecoder, streams: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+    states = [decoder.open() for _ in streams]
+    parts: list[list[Tensor]] = [[] for _ in streams]
+    while active := [i for i, state in enumerate(states) if state.frames < len(streams[i])]:
+        steps = [(states[i], streams[i][states[i].frames :][: sizes[i]]) for i in active]
+        for i, audio in zip(active, decoder.decode(steps), strict=True):
+            parts[i].append(audio)
+    for state in states:
+        decoder.close(state)
+    return [torch.cat(each, dim=1) for each in parts]
+
+
+def _weights(module: nn.Module) -> list[Tensor]:
+    return [layer.weight for layer in module.modules() if isinstance(layer, nn.Linear)]
+
+
+def _random(rows: int, width: int, like: Tensor) -> Tensor:
+    values = torch.randn(rows, width, generator=torch.Generator().manual_seed(SEED))
+    return values.to(device=like.device, dtype=like.dtype)
+
+
+def _require(proven: bool, part: str) -> None:
+    if not proven:
+        raise NotInvariant(
+            f"the {part} does not give a request the same bits alone and in a batch on this device, though its matrix "
+            "products do; set determinism: relaxed to serve without the promise"
+        )
+
+
+def _log(part: str, rows: RowBuckets, dtype: torch.dtype, device: torch.device | str) -> None:
+    log.info("%s: batch-invariant with %s, proven on %s in %s", part, rows, device, dtype)
