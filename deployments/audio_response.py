@@ -49,9 +49,9 @@ async def _encoded(
 ) -> AsyncGenerator[tuple[bytes, str | None]]:
     """Bytes ready to send, with the finish reason of the chunk they came with. Encoders run off the event loop."""
     async with aclosing(rest):
-        finish = first.finish
+        finish = first.frames.finish
         yield await asyncio.to_thread(output.write, first.samples), None
         async for chunk in rest:
-            finish = chunk.finish
+            finish = chunk.frames.finish
             yield await asyncio.to_thread(output.write, chunk.samples), None
         yield await asyncio.to_thread(output.finish), finish

@@ -1,17 +1,18 @@
 """The engine as a deployment: it owns the sequences of its requests and sends their hidden states to the depth side."""
 
+import os
 from collections.abc import AsyncGenerator
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from ray.serve.metrics import Gauge, Histogram
 
+from deployments.recovery import Recovery
 from deployments.remote import call
 from deployments.replica import check_progress, prepare_torch
 from deployments.settings import Settings
 from pipeline.depth_call import DepthCall, DepthResult
-from pipeline.request import SpeechRequest
-from pipeline.sequence import FrameChunk
+from pipeline.request import FrameChunk, SpeechRequest
 from pipeline.speech import load_engine
 
 STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
@@ -20,11 +21,12 @@ STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
 class RemoteDepth:
     """Depth calls through a deployment handle: one array of hidden states a step, by way of the object store."""
 
-    def __init__(self, handle: DeploymentHandle):
+    def __init__(self, handle: DeploymentHandle, attempts: int):
         self._handle = handle
+        self._recovery = Recovery("depth", attempts)
 
     async def sample(self, depth_call: DepthCall) -> DepthResult:
-        return await call(self._handle.sample.remote(depth_call))
+        return await self._recovery.call(lambda: call(self._handle.sample.remote(depth_call)))
 
 
 @serve.deployment(name="Backbone")
@@ -33,7 +35,7 @@ class Backbone:
         device = prepare_torch(settings.backbone)
         self._engine = load_engine(
             settings.model.tts,
-            RemoteDepth(depth),
+            RemoteDepth(depth, settings.recovery_attempts),
             settings.backbone.limits,
             dtype=settings.backbone.torch_dtype,
             device=device,
@@ -56,6 +58,7 @@ class Backbone:
     def stats(self) -> dict[str, int]:
         engine = self._engine
         return {
+            "pid": os.getpid(),
             "running": engine.running,
             "waiting": len(engine.waiting),
             "free_kv_blocks": engine.kv.free,

@@ -1,5 +1,6 @@
 """The codec as a deployment: it holds the streams' decoder states and pulls codes from a backbone for each."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -7,12 +8,13 @@ from dataclasses import replace
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from deployments.recovery import Recovery
 from deployments.remote import pull
 from deployments.replica import check_progress, prepare_torch
 from deployments.settings import Settings
 from pipeline.codec_service import AudioChunk
 from pipeline.config import ModelConfig
-from pipeline.request import SpeechJob
+from pipeline.request import FrameChunk, SpeechJob, SpeechRequest
 from pipeline.speech import load_codec_service
 
 
@@ -30,6 +32,7 @@ class CodecDecoder:
             cache_size=settings.codec.reference_cache,
         )
         self._backbone = backbone.options(stream=True)
+        self._recovery = Recovery("backbone", settings.recovery_attempts)
         self._stall_seconds = settings.stall_seconds
 
     async def stream(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
@@ -39,14 +42,17 @@ class CodecDecoder:
             codes = await self._service.encode(job.reference)
             request = replace(request, prompt=replace(request.prompt, references=(codes,)))
         async with (
-            aclosing(pull(self._backbone.generate.remote(request))) as frames,
-            aclosing(self._service.decode(frames)) as audio,
+            aclosing(self._recovery.stream(request, self._generate, lambda chunk: chunk)) as frames,
+            aclosing(self._service.decode(frames, request.done)) as audio,
         ):
             async for chunk in audio:
                 yield chunk
 
+    def _generate(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
+        return pull(self._backbone.generate.remote(request))
+
     def stats(self) -> dict[str, int]:
-        return {"streams": self._service.streams, "blocks_in_use": self._service.blocks_in_use}
+        return {"pid": os.getpid(), "streams": self._service.streams, "blocks_in_use": self._service.blocks_in_use}
 
     def check_health(self) -> None:
         check_progress(self._service.stalled_seconds(), self._stall_seconds)

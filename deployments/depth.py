@@ -1,6 +1,7 @@
 """The depth transformer as a deployment: calls of any backbones become one pass, and nothing is kept between them."""
 
 import asyncio
+import os
 
 from ray import serve
 from ray.serve.metrics import Histogram
@@ -72,7 +73,7 @@ class DepthSampler:
 
     def stats(self) -> dict[str, int]:
         """Passes so far, and the calls and rows they served."""
-        return {"passes": self._passes, "calls": self._calls, "rows": self._rows}
+        return {"pid": os.getpid(), "passes": self._passes, "calls": self._calls, "rows": self._rows}
 
     def check_health(self) -> None:
         check_progress(self._worker.busy_seconds, self._stall_seconds)

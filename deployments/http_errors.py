@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull, SpeechError
+from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull, ReplicaLost, SpeechError
 
 INVALID_REQUEST = "invalid_request_error"
 RATE_LIMIT = "rate_limit_error"
@@ -104,7 +104,7 @@ def to_api_error(error: BaseException) -> ApiError:
         case QueueFull():
             message = "the server is busy and its queue is full; try again shortly"
             return ApiError(429, message, RATE_LIMIT, code="queue_full", headers=_retry(_QUEUE_RETRY_SECONDS))
-        case EngineStopped():
+        case EngineStopped() | ReplicaLost():
             message = "the server is shutting down or starting again; try again shortly"
             return ApiError(503, message, SERVER_ERROR, code="unavailable", headers=_retry(_RESTART_RETRY_SECONDS))
         case ModelFailure():

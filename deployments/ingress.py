@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -22,12 +24,14 @@ from deployments.http_errors import (
     install,
     to_api_error,
 )
+from deployments.recovery import Recovery
 from deployments.remote import pull
 from deployments.schema import parse_speech, speech_request_body
 from deployments.served import Served
 from deployments.settings import Settings
 from deployments.speech_job import to_job
 from pipeline.audio import FORMATS, AudioOutput
+from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig
 from pipeline.request import Prompt, SpeechJob, SpeechRequest
 
@@ -55,6 +59,7 @@ class SpeechIngress:
         self._codec = codec
         self._stream = codec.options(stream=True)
         self._codec_config = CodecConfig.load(settings.model.codec)
+        self._recovery = Recovery("codec", settings.recovery_attempts)
         self._started = int(time.time())
         self._warm = False
         self._warming = asyncio.get_running_loop().create_task(self._warm_up())
@@ -138,7 +143,7 @@ class SpeechIngress:
             channels=body.channels,
             streaming=bool(body.stream),
         )
-        audio = pull(self._stream.stream.remote(job))
+        audio = self._audio(job)
         first = await first_audio(audio)
         self._first_audio.observe(time.monotonic() - began)
         headers = {
@@ -149,6 +154,12 @@ class SpeechIngress:
         if body.stream:
             return streamed(first, audio, output, headers)
         return await whole(first, audio, output, headers)
+
+    def _audio(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
+        def start(request: SpeechRequest) -> AsyncGenerator[AudioChunk]:
+            return pull(self._stream.stream.remote(replace(job, request=request)))
+
+        return self._recovery.stream(job.request, start, lambda chunk: chunk.frames)
 
     async def _read(self, request: Request) -> bytes:
         """The body, refused as soon as it is known to be too large."""
@@ -166,7 +177,7 @@ class SpeechIngress:
     async def _warm_up(self) -> None:
         while not self._warm:
             try:
-                async with aclosing(pull(self._stream.stream.remote(WARM_UP))) as audio:
+                async with aclosing(self._audio(WARM_UP)) as audio:
                     async for _ in audio:
                         pass
                 self._warm = True

@@ -98,6 +98,7 @@ class Settings(_Section):
     determinism: Determinism = Field(
         Determinism.BATCH_INVARIANT, description="relaxed: fused kernels, and bits that depend on the batch"
     )
+    recovery_attempts: int = Field(5, ge=0, description="replicas one request or call may lose before it is given up")
     stall_seconds: float = Field(60.0, gt=0, description="work without progress for this long is unhealthy")
     drain_seconds: float = Field(900.0, gt=0, description="graceful shutdown: longer than the longest stream")
 

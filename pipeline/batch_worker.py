@@ -5,12 +5,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pipeline.errors import EngineStopped
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class _Submission(Generic[Item, Result]):
+    item: Item
+    weight: int
+    future: asyncio.Future[Result]
 
 
 class BatchWorker(Generic[Item, Result]):
@@ -32,7 +40,7 @@ class BatchWorker(Generic[Item, Result]):
         self._limit = limit
         self._weight = weight
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._waiting: deque[_Submission[Item, Result]] = deque()
         self._loop_task: asyncio.Task | None = None
         self._busy_since: float | None = None
         self._closed = False
@@ -40,13 +48,17 @@ class BatchWorker(Generic[Item, Result]):
 
     async def submit(self, item: Item) -> Result:
         """Waits for the item's result. Cancelling the caller drops the item if it has not begun."""
+        return await self.enqueue(item)
+
+    def enqueue(self, item: Item) -> asyncio.Future[Result]:
+        """Takes the item at once, behind all that were taken before; raises EngineStopped after `close`."""
         if self._closed:
-            raise EngineStopped("the worker is shut down")
+            raise self._stopped()
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
+        self._waiting.append(_Submission(item, self._weight(item), future))
         if self._loop_task is None or self._loop_task.done():
             self._loop_task = asyncio.create_task(self._drain())
-        return await future
+        return future
 
     @property
     def busy_seconds(self) -> float:
@@ -54,42 +66,48 @@ class BatchWorker(Generic[Item, Result]):
         return 0.0 if self._busy_since is None else time.monotonic() - self._busy_since
 
     def close(self) -> None:
+        """Lets the batch in work finish; items that wait end with EngineStopped. Any thread may call it."""
         self._closed = True
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=False)
 
     async def _drain(self) -> None:
         while batch := self._next_batch():
-            self._busy_since = time.monotonic()
-            try:
-                await self._run(batch)
-            finally:
-                self._busy_since = None
+            await self._run(batch)
 
-    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+    def _next_batch(self) -> list[_Submission[Item, Result]]:
         batch, held = [], 0
         while self._waiting:
-            item, future = self._waiting[0]
-            if future.cancelled():
+            first = self._waiting[0]
+            if first.future.cancelled():
                 self._waiting.popleft()
                 continue
-            held += self._weight(item)
+            held += first.weight
             if batch and held > self._limit:
                 break
             batch.append(self._waiting.popleft())
         return batch
 
-    async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+    async def _run(self, batch: list[_Submission[Item, Result]]) -> None:
         self.batches += 1
-        loop = asyncio.get_running_loop()
+        self._busy_since = time.monotonic()
         try:
-            results = await loop.run_in_executor(self._thread, self._work, [item for item, _ in batch])
+            results = await self._in_thread([each.item for each in batch])
+            answers = list(zip(batch, results, strict=True))
         except Exception as error:  # noqa: BLE001 - whatever the work raises belongs to the waiting callers
             if len(batch) > 1:
                 for single in batch:
                     await self._run([single])
-            elif not batch[0][1].done():
-                batch[0][1].set_exception(error)
+            elif not batch[0].future.done():
+                batch[0].future.set_exception(self._stopped() if self._closed else error)
             return
-        for (_, future), result in zip(batch, results, strict=True):
-            if not future.done():
-                future.set_result(result)
+        finally:
+            self._busy_since = None
+        for each, result in answers:
+            if not each.future.done():
+                each.future.set_result(result)
+
+    async def _in_thread(self, items: list[Item]) -> Sequence[Result]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, items)
+
+    def _stopped(self) -> EngineStopped:
+        return EngineStopped("the worker is shut down")

@@ -11,7 +11,7 @@ import torch
 from pipeline.batch_worker import BatchWorker
 from pipeline.codec import CodecDecoder, CodecEncoder, StreamState
 from pipeline.reference import content_key
-from pipeline.sequence import FrameChunk
+from pipeline.request import FrameChunk
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,7 @@ class AudioChunk:
 
     samples: np.ndarray
     """float32 [channels, frames * samples_per_frame]"""
-    finish: str | None = None
-    """as in FrameChunk: set on the last chunk only"""
+    frames: FrameChunk
 
 
 @dataclass(eq=False)
@@ -59,20 +58,27 @@ class CodecService:
         self._cache_size = cache_size
         self.streams = 0
 
-    async def decode(self, frames: AsyncIterable[FrameChunk]) -> AsyncGenerator[AudioChunk]:
-        """The audio of a stream of frames, chunk by chunk. The stream's memory is freed when it ends or is closed."""
+    async def decode(
+        self, frames: AsyncIterable[FrameChunk], done: np.ndarray | None = None
+    ) -> AsyncGenerator[AudioChunk]:
+        """The audio of a stream of frames, chunk by chunk. The stream's memory is freed when it ends or is closed.
+
+        `done` int64 `[frames, n_vq]` are the frames before the first one, whose audio is not wanted any more.
+        """
         async with self._places:
             stream = _Stream()
             self.streams += 1
             try:
+                for start in range(0, 0 if done is None else len(done), self._decoder.max_step_frames):
+                    await self._decode(stream, done[start : start + self._decoder.max_step_frames])
                 async for chunk in frames:
-                    yield AudioChunk(await self._decode(stream, chunk.codes), chunk.finish)
+                    yield AudioChunk(await self._decode(stream, chunk.codes), chunk)
             finally:
                 self.streams -= 1
                 self._close(stream)
 
     async def encode(self, audio: np.ndarray) -> np.ndarray:
-        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`; equal clips are encoded once."""
+        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`. Equal clips are encoded once."""
         key = await asyncio.to_thread(content_key, audio)
         if key not in self._cache:
             self._cache[key] = asyncio.create_task(self._encoding.submit(audio))
@@ -111,15 +117,15 @@ class CodecService:
         task.add_done_callback(self._closing.discard)
 
     def _decode_steps(self, steps: Sequence[_Step]) -> list[np.ndarray | None]:
+        for step in steps:
+            if step.codes is None and step.stream.state is not None:
+                self._decoder.close(step.stream.state)
+                step.stream.state = None
         ready = [step for step in steps if step.codes is not None]
         for step in ready:
             step.stream.state = step.stream.state or self._decoder.open()
         audio = self._decoder.decode([(step.stream.state, torch.from_numpy(step.codes)) for step in ready])
         by_step = {id(step): samples.cpu().numpy() for step, samples in zip(ready, audio, strict=True)}
-        for step in steps:
-            if step.codes is None and step.stream.state is not None:
-                self._decoder.close(step.stream.state)
-                step.stream.state = None
         return [by_step.get(id(step)) for step in steps]
 
     def _encode_clips(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -77,8 +77,8 @@ def settle_codec(decoder: CodecDecoder, encoder: CodecEncoder, mode: Determinism
 def choose_row_buckets(weights: Iterable[Tensor]) -> RowBuckets:
     """The smallest padding at which every product with these weights `[out, in]` gives a row the same bits.
 
-    On a CPU multiples of a few rows agree. Elsewhere kernels change with the row count, so there it is one count. Raises
-    NotInvariant when none agrees.
+    On a CPU multiples of a few rows agree. Elsewhere kernels change with the row count, so there it is one count.
+    Raises NotInvariant when none agrees.
     """
     distinct = list({(weight.shape, weight.dtype): weight for weight in weights}.values())
     if distinct[0].device.type == "cpu":

@@ -24,9 +24,9 @@ from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFu
 from pipeline.loop_thread import LoopThread
 from pipeline.prompt import prompt_rows
 from pipeline.random_state import export_generator, new_generator
-from pipeline.request import SpeechRequest
+from pipeline.request import FrameChunk, SpeechRequest
 from pipeline.sampling import pack_emitted
-from pipeline.sequence import FrameChunk, Sequence
+from pipeline.sequence import Sequence
 from pipeline.tokenizer import Tokenizer
 
 COHORTS = 2
@@ -132,11 +132,8 @@ class Engine:
         if self._tasks and self._tasks[0].get_loop() is not asyncio.get_running_loop():
             raise RuntimeError("an engine belongs to the event loop of its first request")
         self._check_room()
-        prompt = await asyncio.to_thread(prompt_rows, request.prompt, self._tokenizer, self.config)
-        sequence = Sequence(request, prompt, emitted=self._new_emitted(request))
+        sequence = await asyncio.to_thread(self._new_sequence, request)
         self._check_fit(sequence)
-        if self._random == "generator":
-            sequence.generator = export_generator(new_generator(request.seed, self.backbone.device))
         self._check_room()
         if not self.busy:
             self._progress = time.monotonic()
@@ -145,6 +142,16 @@ class Engine:
             self._tasks = [asyncio.create_task(self._run(cohort)) for cohort in self.cohorts]
         self._changed.set()
         return sequence
+
+    def _new_sequence(self, request: SpeechRequest) -> Sequence:
+        known = prompt_rows(request.prompt, self._tokenizer, self.config)
+        if request.done is not None:
+            slots = np.full((len(request.done), 1), self.config.tokens.assistant_slot)
+            known = np.concatenate((known, np.concatenate((slots, request.done), axis=1)))
+        generator = request.generator
+        if self._random == "generator" and generator is None:
+            generator = export_generator(new_generator(request.seed, self.backbone.device))
+        return Sequence(request, known, generator=generator, emitted=self._new_emitted(request))
 
     def _check_room(self) -> None:
         if self._stopped is not None:
@@ -156,7 +163,7 @@ class Engine:
         most = min(self.kv.total * self.kv.block_size, self.config.backbone.max_position_embeddings)
         if sequence.positions > most:
             raise InvalidRequest(
-                f"the prompt has {len(sequence.prompt)} rows and max_frames is {sequence.request.max_frames}: "
+                f"the prompt has {len(sequence.known)} rows and max_frames is {sequence.request.max_frames}: "
                 f"together more than the {most} positions a request can have"
             )
 
@@ -203,8 +210,8 @@ class Engine:
 
     async def _prefill(self, cohort: Cohort, sequence: Sequence) -> None:
         """Computes the next rows of the prompt; its very last row is fed by the sequence's first step."""
-        done, last = sequence.table.length, len(sequence.prompt) - 1
-        rows = sequence.prompt[done : min(done + self.limits.prefill_rows, last)]
+        done, last = sequence.table.length, len(sequence.known) - 1
+        rows = sequence.known[done : min(done + self.limits.prefill_rows, last)]
         try:
             await self._in_torch(self._forward, [sequence], rows)
         except Exception as error:  # noqa: BLE001 - the error goes to the request it belongs to
@@ -244,7 +251,7 @@ class Engine:
 
     def _newest_row(self, sequence: Sequence) -> np.ndarray:
         if not sequence.frames:
-            return sequence.prompt[-1]
+            return sequence.known[-1]
         return np.concatenate(([self.config.tokens.assistant_slot], sequence.frames[-1]))
 
     def _depth_call(self, members: list[Sequence], hidden: Tensor) -> DepthCall:

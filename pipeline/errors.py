@@ -29,5 +29,9 @@ class EngineStopped(SpeechError):
     """The engine is shutting down, or failed and cannot continue."""
 
 
+class ReplicaLost(SpeechError):
+    """Replicas died again and again under one request; the work was given up."""
+
+
 class ModelFailure(SpeechError):
     """The model itself misbehaved for one request: a value that is not finite, or no speech at all."""

@@ -44,7 +44,8 @@ def plan_relaxed(spans: Sequence, kv: KVBlocks, window: int | None) -> RelaxedPl
     ahead = query[:, :, None] - key[:, None, :]
     mask = (ahead >= 0) if window is None else (ahead >= 0) & (ahead < window)
     tensors = (
-        blocks[row_span, position // size - firsts[row_span]], position % size, row_span, row_index, blocks, mask[:, None]
+        blocks[row_span, position // size - firsts[row_span]], position % size, row_span, row_index, blocks,
+        mask[:, None],
     )  # fmt: skip
     return RelaxedPlan(len(row_span), *(tensor.to(device) for tensor in tensors))
 

@@ -1,6 +1,7 @@
 """The nouns of a request, shared by every part of the project."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,14 +41,44 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class FrameChunk:
+    """Consecutive frames of one request. The last chunk of a request, and only it, has a `finish` reason."""
+
+    start: int
+    """Index of the first frame."""
+    codes: np.ndarray
+    """int64 [frames, n_vq]; the last chunk may be empty"""
+    finish: str | None = None
+    """`stop` (the model ended the utterance) or `length` (the frame limit was reached)"""
+    generator: np.ndarray | None = None
+    """uint8: state of the request's torch.Generator after the last frame, where one draws"""
+
+
+@dataclass(frozen=True)
 class SpeechRequest:
-    """One utterance. Its audio is a function of the model files and of this object without `request_id`."""
+    """One utterance. Its audio is a function of the model files, prompt, seed, sampling and frame limit.
+
+    `done` and `generator` say how far it has come already: the engine goes on after them, with the same frames that it
+    would have made from the start.
+    """
 
     request_id: str
     prompt: Prompt
     seed: int
     max_frames: int
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    done: np.ndarray | None = None
+    """int64 [frames, n_vq]"""
+    generator: np.ndarray | None = None
+    """uint8: state of the torch.Generator after `done`, where one draws"""
+
+    def after(self, chunks: Sequence[FrameChunk]) -> "SpeechRequest":
+        """The rest of this request, once `chunks` of it have been made."""
+        if not chunks:
+            return self
+        made = [chunk.codes for chunk in chunks]
+        done = np.concatenate(made if self.done is None else [self.done, *made])
+        return replace(self, done=done, generator=chunks[-1].generator)
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,7 @@ import numpy as np
 
 from pipeline.chunks import chunk_ends
 from pipeline.kv_blocks import BlockTable
-from pipeline.request import SpeechRequest
-
-
-@dataclass(frozen=True)
-class FrameChunk:
-    """Consecutive frames of one request. The last chunk of a request, and only it, has a `finish` reason."""
-
-    start: int
-    """Index of the first frame."""
-    codes: np.ndarray
-    """int64 [frames, n_vq]; the last chunk may be empty"""
-    finish: str | None = None
-    """`stop` (the model ended the utterance) or `length` (the frame limit was reached)"""
+from pipeline.request import FrameChunk, SpeechRequest
 
 
 @dataclass(eq=False)
@@ -30,8 +18,8 @@ class Sequence:
     """
 
     request: SpeechRequest
-    prompt: np.ndarray
-    """int64 [T, 1 + n_vq]"""
+    known: np.ndarray
+    """int64 [T, 1 + n_vq]: the rows to prefill, of the prompt and of the frames that are done"""
     table: BlockTable = field(default_factory=BlockTable)
     frames: list[np.ndarray] = field(default_factory=list)
     generator: np.ndarray | None = None
@@ -42,13 +30,16 @@ class Sequence:
     cancelled: bool = False
 
     def __post_init__(self) -> None:
-        self._ends = chunk_ends()
-        self._sent, self._next_end = 0, next(self._ends)
+        for codes in self.request.done if self.request.done is not None else ():
+            self._take(codes)
+        self._sent = len(self.frames)
+        self._ends = chunk_ends(after=self._sent)
+        self._next_end = next(self._ends)
 
     @property
     def positions(self) -> int:
         """Rows the sequence may come to have."""
-        return len(self.prompt) + self.request.max_frames
+        return len(self.known) + self.request.max_frames - self._resumed
 
     @property
     def at_limit(self) -> bool:
@@ -56,9 +47,7 @@ class Sequence:
 
     def append(self, codes: np.ndarray) -> None:
         """Takes the next frame, int64 [n_vq], and hands a chunk to the reader when one is full."""
-        self.frames.append(codes)
-        if self.emitted is not None:
-            self.emitted[np.arange(len(codes)), codes] = True
+        self._take(codes)
         if len(self.frames) == self._next_end and not self.at_limit:
             self._send(None)
             self._next_end = next(self._ends)
@@ -69,8 +58,17 @@ class Sequence:
     def fail(self, error: Exception) -> None:
         self.chunks.put_nowait(error)
 
+    @property
+    def _resumed(self) -> int:
+        return 0 if self.request.done is None else len(self.request.done)
+
+    def _take(self, codes: np.ndarray) -> None:
+        self.frames.append(codes)
+        if self.emitted is not None:
+            self.emitted[np.arange(len(codes)), codes] = True
+
     def _send(self, reason: str | None) -> None:
         frames = self.frames[self._sent :]
-        codes = np.stack(frames) if frames else np.empty((0, self.prompt.shape[1] - 1), dtype=np.int64)
-        self.chunks.put_nowait(FrameChunk(self._sent, codes, reason))
+        codes = np.stack(frames) if frames else np.empty((0, self.known.shape[1] - 1), dtype=np.int64)
+        self.chunks.put_nowait(FrameChunk(self._sent, codes, reason, self.generator))
         self._sent = len(self.frames)

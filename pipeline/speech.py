@@ -110,7 +110,7 @@ class Speech:
             request = replace(request, prompt=replace(request.prompt, references=(codes,)))
         async with (
             aclosing(self.engine.stream(request)) as frames,
-            aclosing(self.codec.decode(frames)) as audio,
+            aclosing(self.codec.decode(frames, request.done)) as audio,
         ):
             async for chunk in audio:
                 yield chunk

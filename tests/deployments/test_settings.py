@@ -29,7 +29,8 @@ def test_a_device_becomes_what_ray_calls_it(tmp_path):
     settings = load(
         tmp_path,
         MINIMAL
-        + "backbone: {device: npu, cpus: 2, dtype: bfloat16}\ndepth: {device: cuda, device_share: 0.25}\ncodec: {cpus: 1}\n",
+        + "backbone: {device: npu, cpus: 2, dtype: bfloat16}\n"
+        + "depth: {device: cuda, device_share: 0.25}\ncodec: {cpus: 1}\n",
     )
     assert settings.backbone.actor_options == {"num_cpus": 2, "resources": {"NPU": 1.0}}
     assert settings.backbone.torch_dtype == torch.bfloat16

@@ -242,3 +242,19 @@ def test_bfloat16_is_batch_invariant_too(config, tokenizer, depth):
             assert np.array_equal(codes, await codes_of(Engine(half, tokenizer, sampler, LIMITS), one))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("random", ["counter", "generator"])
+@pytest.mark.parametrize("chunks", [1, 3, 5])
+async def test_a_request_goes_on_after_frames_that_another_engine_has_made(new_engine, endless, random, chunks):
+    wanted = request(seed=6, max_frames=37, repetition_penalty=1.3)
+    whole = [chunk async for chunk in new_engine(depth_side=endless, random=random).stream(wanted)]
+    rest = wanted.after(whole[:1]).after(whole[1:chunks])
+    engine = new_engine(depth_side=endless, random=random)
+    other = asyncio.create_task(codes_of(engine, request("a neighbour", seed=8, max_frames=50)))
+    resumed = [chunk async for chunk in engine.stream(rest)]
+    await other
+    for got, expected in zip(resumed, whole[chunks:], strict=True):
+        assert (got.start, got.finish) == (expected.start, expected.finish)
+        assert np.array_equal(got.codes, expected.codes)
+        assert random == "counter" or np.array_equal(got.generator, expected.generator)

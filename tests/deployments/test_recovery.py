@@ -1,0 +1,118 @@
+"""Replicas die, are replaced or taken away in the middle of streams, and the clients' bytes stay the same."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from ray import serve
+
+from deployments.app import bind
+from tests.deployments.conftest import APP, idle, settings, stats
+from tests.deployments.test_speech import body, clip
+
+STREAMS = 8
+FRAMES = 240
+
+
+def long(text, **fields):
+    """A streamed request that goes on to its frame limit: a greedy stop decision never ends the embedded model."""
+    return body(text, max_frames=FRAMES, stream=True, text_temperature=0, **fields)
+
+
+def requests():
+    """Eight different ones: seeded, greedy, penalised, cloned, continued."""
+    bodies = [long(f"Stream number {i}.", seed=i) for i in range(STREAMS)]
+    bodies[1] |= {"temperature": 0}
+    bodies[2] |= {"repetition_penalty": 1.4, "top_k": 40}
+    bodies[3] |= {"ref_audio": clip(2.0)}
+    bodies[4] |= {"ref_audio": clip(1.2), "ref_mode": "continuation", "ref_text": "So far"}
+    bodies[5] |= {"response_format": "pcm"}
+    return bodies
+
+
+class Reader:
+    """One client; `parts` grows while it reads."""
+
+    def __init__(self, client, request):
+        self.client, self.request = client, request
+        self.parts = []
+        self.seed = None
+
+    async def read(self):
+        async with self.client.stream("POST", "/v1/audio/speech", json=self.request) as response:
+            assert response.status_code == 200
+            self.seed = int(response.headers["x-seed"])
+            async for part in response.aiter_raw():
+                self.parts.append(part)
+        return b"".join(self.parts)
+
+
+async def under(client, bodies, disturb):
+    """Reads all streams while `disturb` runs, which starts when every one is under way and none near its end."""
+    readers = [Reader(client, request) for request in bodies]
+    tasks = [asyncio.create_task(reader.read()) for reader in readers]
+    while not all(len(reader.parts) >= 3 for reader in readers):
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
+    await disturb()
+    assert not all(task.done() for task in tasks), "the disturbance came too late"
+    return await asyncio.gather(*tasks), readers
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What each request gives when nothing happens; filled by the first test that needs it."""
+    return {}
+
+
+async def undisturbed(client, expected):
+    if not expected:
+        async def nothing():
+            pass
+
+        for index, request in enumerate(requests()):
+            (answer,), _ = await under(client, [request], nothing)
+            expected[index] = answer
+    return [expected[index] for index in range(STREAMS)]
+
+
+async def recovered(deployment, seconds=60):
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                if len(await asyncio.to_thread(stats, deployment)) == 2:
+                    return
+            except Exception as error:  # noqa: BLE001 - the replica that was killed answers with an error
+                print("waiting for", deployment, type(error).__name__)
+            await asyncio.sleep(0.3)
+
+
+@pytest.mark.parametrize("deployment", ["DepthSampler", "Backbone", "CodecDecoder"])
+async def test_killing_a_replica_changes_no_byte(async_client, expected, deployment):
+    whole = await undisturbed(async_client, expected)
+
+    async def kill():
+        victim = (await asyncio.to_thread(stats, deployment))[0]
+        os.kill(victim["pid"], signal.SIGKILL)
+
+    answers, _ = await under(async_client, requests(), kill)
+    assert answers == whole
+    await recovered(deployment)
+    await idle()
+
+
+async def test_an_unseeded_stream_survives_too(async_client):
+    async def kill():
+        for deployment in ("Backbone", "CodecDecoder"):
+            victim = (await asyncio.to_thread(stats, deployment))[0]
+            os.kill(victim["pid"], signal.SIGKILL)
+
+    bodies = [long("No seed here.") for _ in range(4)]
+    answers, readers = await under(async_client, bodies, kill)
+    await recovered("Backbone")
+    await recovered("CodecDecoder")
+    for answer, reader in zip(answers, readers, strict=True):
+        again = Reader(async_client, {**reader.request, "seed": reader.seed})
+        assert await again.read() == answer
+    await idle()
