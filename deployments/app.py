@@ -32,7 +32,7 @@ def bind(settings: Settings) -> Application:
         settings, backbone
     )
     return SpeechIngress.options(
-        ray_actor_options={"num_cpus": settings.ingress.cpus},
+        ray_actor_options=settings.ingress.actor_options,
         autoscaling_config=settings.ingress.autoscaling,
         max_ongoing_requests=settings.ingress.max_requests,
         graceful_shutdown_timeout_s=settings.drain_seconds,

@@ -32,17 +32,28 @@ class ModelSection(_Section):
     codec: Path
 
 
-class Placement(_Section):
-    """What each replica of a deployment gets, and how many replicas there may be."""
+class Replicas(_Section):
+    """How many replicas of a deployment there may be, and what each asks of its node."""
 
-    device: Literal["cpu", "cuda", "npu"] = "cpu"
-    device_share: float = Field(1.0, gt=0, description="GPUs or NPUs a replica asks for (cuda and npu only)")
     cpus: float = Field(0.1, ge=0, description="num_cpus of a replica, for scheduling")
-    threads: int = Field(1, ge=1, description="torch threads of a replica on the CPU")
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    resources: dict[str, float] = Field(default={}, description="custom resources of Ray, to choose nodes by")
     autoscaling: dict[str, Any] = Field(
         default={"min_replicas": 1, "max_replicas": 1}, description="Ray Serve's autoscaling_config, as it is"
     )
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Ray's view of it."""
+        return {"num_cpus": self.cpus, "resources": self.resources}
+
+
+class Placement(Replicas):
+    """What a replica that computes runs on."""
+
+    device: Literal["cpu", "cuda", "npu"] = "cpu"
+    device_share: float = Field(1.0, gt=0, description="GPUs or NPUs a replica asks for (cuda and npu only)")
+    threads: int = Field(1, ge=1, description="torch threads of a replica on the CPU")
+    dtype: Literal["float32", "bfloat16"] = "float32"
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -50,12 +61,12 @@ class Placement(_Section):
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """Ray's view of the placement: `num_gpus` for cuda, the custom resource NPU for npu."""
-        options: dict[str, Any] = {"num_cpus": self.cpus}
+        """Ray's view of it: `num_gpus` for cuda, the custom resource NPU for npu."""
+        options = super().actor_options
         if self.device == "cuda":
             options["num_gpus"] = self.device_share
         if self.device == "npu":
-            options["resources"] = {"NPU": self.device_share}
+            options["resources"] = {**self.resources, "NPU": self.device_share}
         return options
 
 
@@ -82,9 +93,7 @@ class CodecSection(Placement):
     reference_cache: int = Field(64, ge=0, description="encoded reference clips kept")
 
 
-class IngressSection(_Section):
-    cpus: float = Field(0.1, ge=0)
-    autoscaling: dict[str, Any] = Field(default={"min_replicas": 1, "max_replicas": 1})
+class IngressSection(Replicas):
     max_requests: int = Field(1024, ge=1, description="HTTP requests a replica holds, waiting ones included")
 
 

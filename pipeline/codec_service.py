@@ -78,7 +78,7 @@ class CodecService:
                 self._close(stream)
 
     async def encode(self, audio: np.ndarray) -> np.ndarray:
-        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`. Equal clips are encoded once."""
+        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`; equal clips only once."""
         key = await asyncio.to_thread(content_key, audio)
         if key not in self._cache:
             self._cache[key] = asyncio.create_task(self._encoding.submit(audio))

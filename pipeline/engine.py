@@ -6,10 +6,12 @@ request can always finish.
 """
 
 import asyncio
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Protocol, Self, TypeVar
 
@@ -46,7 +48,7 @@ class EngineLimits:
     max_running: int = 64
     """sequences that step together"""
     max_waiting: int = 256
-    """requests that wait for a slot, in arrival order"""
+    """requests that wait while no slot is free, in arrival order"""
     kv_blocks: int = 1024
     block_size: int = 64
     """positions a KV block holds"""
@@ -60,6 +62,8 @@ class Cohort:
 
     running: list[Sequence] = field(default_factory=list)
     joining: Sequence | None = None
+    progress: float = 0.0
+    """time.monotonic() of its last finished step, or of when it last got something to do"""
 
     @property
     def members(self) -> list[Sequence]:
@@ -95,9 +99,9 @@ class Engine:
         self._torch = ThreadPoolExecutor(max_workers=1, thread_name_prefix="backbone")
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task] = []
-        self._progress = time.monotonic()
-        self._stopped: Exception | None = None
+        self._stopped: str | None = None
         self._loop_thread: LoopThread | None = None
+        self._loop_thread_lock = threading.Lock()
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -106,8 +110,9 @@ class Engine:
 
         Use the engine as a context manager then, so that its threads end with it.
         """
-        if self._loop_thread is None:
-            self._loop_thread = LoopThread("engine")
+        with self._loop_thread_lock:
+            if self._loop_thread is None:
+                self._loop_thread = LoopThread("engine")
         return self._loop_thread.iterate(self.stream(request))
 
     async def stream(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
@@ -135,11 +140,10 @@ class Engine:
         sequence = await asyncio.to_thread(self._new_sequence, request)
         self._check_fit(sequence)
         self._check_room()
-        if not self.busy:
-            self._progress = time.monotonic()
         self.waiting.append(sequence)
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._run(cohort)) for cohort in self.cohorts]
+            # In an empty context: a call made in the context of one request may be cancelled with that request.
+            self._tasks = [asyncio.create_task(self._run(cohort), context=Context()) for cohort in self.cohorts]
         self._changed.set()
         return sequence
 
@@ -155,8 +159,8 @@ class Engine:
 
     def _check_room(self) -> None:
         if self._stopped is not None:
-            raise self._stopped
-        if len(self.waiting) >= self.limits.max_waiting:
+            raise EngineStopped(self._stopped)
+        if self.running + len(self.waiting) >= self.limits.max_running + self.limits.max_waiting:
             raise QueueFull(f"{len(self.waiting)} requests are waiting already")
 
     def _check_fit(self, sequence: Sequence) -> None:
@@ -192,8 +196,8 @@ class Engine:
                     await self._prefill(cohort, cohort.joining)
                 if cohort.running:
                     await self._step(cohort)
-        except Exception as error:
-            self._stop(error)
+        except BaseException as error:
+            self._stop(f"the engine failed and cannot continue: {error!r}")
             raise
 
     def _may_admit(self, cohort: Cohort) -> bool:
@@ -205,6 +209,8 @@ class Engine:
 
     def _admit(self, cohort: Cohort) -> None:
         if self._may_admit(cohort):
+            if not cohort.members:
+                cohort.progress = time.monotonic()
             cohort.joining = self.waiting.popleft()
             self.kv.extend(cohort.joining.table, cohort.joining.positions)
 
@@ -217,7 +223,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - the error goes to the request it belongs to
             self._end(cohort, sequence, error)
             return
-        self._progress = time.monotonic()
+        cohort.progress = time.monotonic()
         if sequence.table.length == last:
             cohort.running.append(sequence)
             cohort.joining = None
@@ -229,7 +235,7 @@ class Engine:
         members = list(cohort.running)
         rows = np.stack([self._newest_row(sequence) for sequence in members])
         try:
-            hidden = await self._in_torch(self._forward, members, rows)
+            hidden = await self._in_torch(self._hidden_states, members, rows)
             result = await self._depth.sample(self._depth_call(members, hidden))
         except Exception as error:  # noqa: BLE001 - the error goes to the requests of this step
             for sequence in members:
@@ -237,8 +243,12 @@ class Engine:
             return
         for row, sequence in enumerate(members):
             self._commit(cohort, sequence, row, result)
-        self._progress = time.monotonic()
-        self._on_step(len(members), self._progress - began)
+        cohort.progress = time.monotonic()
+        self._on_step(len(members), cohort.progress - began)
+
+    def _hidden_states(self, sequences: list[Sequence], rows: np.ndarray) -> np.ndarray:
+        """`_forward`, ready to send: waiting for an accelerator to finish is for the torch thread, too."""
+        return to_wire(self._forward(sequences, rows))
 
     def _forward(self, sequences: list[Sequence], rows: np.ndarray) -> Tensor:
         """Feeds the next rows of one sequence, or one row to each of several."""
@@ -254,10 +264,10 @@ class Engine:
             return sequence.known[-1]
         return np.concatenate(([self.config.tokens.assistant_slot], sequence.frames[-1]))
 
-    def _depth_call(self, members: list[Sequence], hidden: Tensor) -> DepthCall:
+    def _depth_call(self, members: list[Sequence], hidden: np.ndarray) -> DepthCall:
         penalized = [row for row, sequence in enumerate(members) if sequence.emitted is not None]
         return DepthCall(
-            hidden=to_wire(hidden),
+            hidden=hidden,
             states=RowStates(
                 seeds=np.array([sequence.request.seed for sequence in members], dtype=np.int64),
                 frames=np.array([len(sequence.frames) for sequence in members], dtype=np.int64),
@@ -271,9 +281,8 @@ class Engine:
         )
 
     def _emitted(self, sequences: list[Sequence]) -> np.ndarray:
-        if not sequences:
-            return np.empty((0, self.config.n_vq, 0), dtype=np.uint8)
-        return pack_emitted(np.stack([sequence.emitted for sequence in sequences]))
+        empty = np.empty((0, self.config.n_vq, max(self.config.codebook_sizes)), dtype=bool)
+        return pack_emitted(np.stack([sequence.emitted for sequence in sequences]) if sequences else empty)
 
     def _commit(self, cohort: Cohort, sequence: Sequence, row: int, result: DepthResult) -> None:
         if result.failed[row]:
@@ -315,10 +324,10 @@ class Engine:
         return bool(self.waiting or self.running)
 
     def stalled_seconds(self) -> float:
-        """Time since the last finished step while there is work; 0 when idle, infinite once the engine has failed."""
+        """How long a cohort with work has finished no step; 0 when idle, infinite once the engine has failed."""
         if self._stopped is not None:
             return float("inf")
-        return time.monotonic() - self._progress if self.busy else 0.0
+        return max((time.monotonic() - cohort.progress for cohort in self.cohorts if cohort.members), default=0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -330,16 +339,19 @@ class Engine:
 
     async def close(self) -> None:
         """Ends every request with EngineStopped and stops the loop."""
+        self._stop("the engine is shut down")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._stop(EngineStopped("the engine is shut down"))
         await asyncio.to_thread(self._torch.shutdown)
 
-    def _stop(self, error: Exception) -> None:
-        self._stopped = error
+    def _stop(self, reason: str) -> None:
+        """Ends every request, once; from then on none is taken."""
+        if self._stopped is not None:
+            return
+        self._stopped = reason
         for sequence in [*self.waiting, *(member for cohort in self.cohorts for member in cohort.members)]:
-            sequence.fail(error)
+            sequence.fail(EngineStopped(reason))
 
     async def _in_torch(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._torch, function, *args)

@@ -14,6 +14,12 @@ ROOT = Path(__file__).parents[2]
 APP = "speech"
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def settings(**sections):
     """Two replicas of everything that computes, small queues, the embedded model."""
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
@@ -39,9 +45,7 @@ def cluster():
         log_to_driver=False,
         object_store_memory=200 * 2**20,
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()

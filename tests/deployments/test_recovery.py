@@ -68,6 +68,7 @@ def expected():
 
 async def undisturbed(client, expected):
     if not expected:
+
         async def nothing():
             pass
 
@@ -116,3 +117,58 @@ async def test_an_unseeded_stream_survives_too(async_client):
         again = Reader(async_client, {**reader.request, "seed": reader.seed})
         assert await again.read() == answer
     await idle()
+
+
+def redeploy(**sections):
+    """Serve's own way of an update: the same application with other settings."""
+    serve.run(bind(settings(**sections)), name=APP, route_prefix="/")
+
+
+async def test_a_rolling_update_and_a_downscale_change_no_byte(async_client, expected):
+    whole = await undisturbed(async_client, expected)
+    one = {"autoscaling": {"min_replicas": 1, "max_replicas": 1}}
+
+    async def update():
+        await asyncio.to_thread(redeploy, codec={"reference_cache": 7})
+
+    async def downscale():
+        await asyncio.to_thread(redeploy, backbone=one, depth=one, codec=one)
+
+    for disturb in (update, downscale):
+        answers, _ = await under(async_client, requests(), lambda disturb=disturb: start(disturb))
+        assert answers == whole
+        await finish()
+    await asyncio.to_thread(redeploy)
+    await recovered("Backbone")
+
+
+running = set()
+
+
+async def start(disturb):
+    """Sets a redeployment going and lets it take hold, without waiting for replicas that drain to be gone."""
+    task = asyncio.create_task(disturb())
+    running.add(task)
+    await asyncio.sleep(1.0)
+
+
+async def finish():
+    await asyncio.gather(*running)
+    running.clear()
+
+
+async def test_losing_replicas_again_and_again_is_given_up_with_a_clear_error():
+    from ray.exceptions import ActorDiedError
+
+    from deployments.recovery import Recovery
+    from pipeline.errors import ReplicaLost
+
+    calls = []
+
+    async def always_lost():
+        calls.append(1)
+        raise ActorDiedError
+
+    with pytest.raises(ReplicaLost, match="a call lost its depth replica 3 times"):
+        await Recovery("depth", attempts=2).call(always_lost)
+    assert len(calls) == 3

@@ -34,8 +34,8 @@ def test_a_device_becomes_what_ray_calls_it(tmp_path):
     )
     assert settings.backbone.actor_options == {"num_cpus": 2, "resources": {"NPU": 1.0}}
     assert settings.backbone.torch_dtype == torch.bfloat16
-    assert settings.depth.actor_options == {"num_cpus": 0.1, "num_gpus": 0.25}
-    assert settings.codec.actor_options == {"num_cpus": 1}
+    assert settings.depth.actor_options == {"num_cpus": 0.1, "resources": {}, "num_gpus": 0.25}
+    assert settings.codec.actor_options == {"num_cpus": 1, "resources": {}}
 
 
 @pytest.mark.parametrize(
