@@ -33,6 +33,7 @@ class DepthSampler:
         device = prepare_torch(settings.depth)
         self._sampler = load_depth_sampler(
             settings.model.tts,
+            max_rows=settings.depth.max_rows,
             dtype=settings.depth.torch_dtype,
             device=device,
             determinism=settings.determinism,

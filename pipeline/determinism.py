@@ -24,7 +24,7 @@ from pipeline.row_buckets import RowBuckets
 log = logging.getLogger(__name__)
 
 MULTIPLES = (8, 16, 32, 64)
-FIXED = (64, 128, 256)
+FIXED = (32, 64, 128, 256, 512)
 MOST_ROWS = 512
 """Counts up to this are tried; beyond it, kernels work in tiles of rows anyway."""
 FACTORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64)
@@ -40,22 +40,25 @@ class NotInvariant(SpeechError):
     """No choice gives a row the same bits in every batch; the message says where it fails and what can be done."""
 
 
-def settle_backbone(backbone: Backbone, mode: Determinism) -> None:
-    """Makes the backbone compute in this mode; raises NotInvariant where the promise cannot be kept."""
+def settle_backbone(backbone: Backbone, mode: Determinism, most_rows: int) -> None:
+    """Makes the backbone compute in this mode, up to `most_rows` sequences in a step.
+
+    Raises NotInvariant where the promise cannot be kept.
+    """
     if mode is Determinism.RELAXED:
         backbone.relax()
         return
-    backbone.rows = choose_row_buckets(_weights(backbone.transformer.layers))
+    backbone.rows = choose_row_buckets(_weights(backbone.transformer.layers), most_rows)
     _require(prove_backbone(backbone), "backbone")
     _log("backbone", backbone.rows, backbone.dtype, backbone.device)
 
 
-def settle_depth(depth: DepthTransformer, mode: Determinism) -> None:
-    """As `settle_backbone`, for the depth transformer."""
+def settle_depth(depth: DepthTransformer, mode: Determinism, most_rows: int) -> None:
+    """As `settle_backbone`, for the depth transformer and passes of up to `most_rows`."""
     if mode is Determinism.RELAXED:
         depth.relax()
         return
-    depth.rows = choose_row_buckets(_weights(depth))
+    depth.rows = choose_row_buckets(_weights(depth), most_rows)
     _require(prove_depth(depth), "depth transformer")
     _log("depth transformer", depth.rows, depth.dtype, depth.device)
 
@@ -68,24 +71,24 @@ def settle_codec(decoder: CodecDecoder, encoder: CodecEncoder, mode: Determinism
         encoder.stack.relax()
         return
     parts = (decoder.stack, decoder.quantizer, encoder.stack, encoder.quantizer)
-    rows = choose_row_buckets([weight for part in parts for weight in part.weights()])
+    rows = choose_row_buckets([weight for part in parts for weight in part.weights()], 1)
     decoder.stack.rows = encoder.stack.rows = rows
     _require(prove_decoder(decoder), "codec decoder")
     _log("codec", rows, decoder.dtype, decoder.device)
 
 
-def choose_row_buckets(weights: Iterable[Tensor]) -> RowBuckets:
+def choose_row_buckets(weights: Iterable[Tensor], most_rows: int) -> RowBuckets:
     """The smallest padding at which every product with these weights `[out, in]` gives a row the same bits.
 
-    On a CPU multiples of a few rows agree. Elsewhere kernels change with the row count, so there it is one count.
-    Raises NotInvariant when none agrees.
+    On a CPU multiples of a few rows agree. Elsewhere kernels change with the row count, so there it is one count, of
+    at least `most_rows`. Raises NotInvariant when none agrees.
     """
     distinct = list({(weight.shape, weight.dtype): weight for weight in weights}.values())
     if distinct[0].device.type == "cpu":
         for multiple in MULTIPLES:
             if all(_agrees_at_multiples(weight, multiple) for weight in distinct):
                 return RowBuckets(multiple)
-    for count in FIXED:
+    for count in (each for each in FIXED if each >= most_rows):
         if all(_agrees_at(weight, count) for weight in distinct):
             return RowBuckets(count, limit=count)
     raise NotInvariant(

@@ -55,6 +55,11 @@ class EngineLimits:
     prefill_rows: int = 256
     """rows of a prompt computed in one go; other sequences step in between"""
 
+    @property
+    def max_cohort(self) -> int:
+        """Most sequences of one step: a cohort only takes a request when it is the smallest."""
+        return -(-self.max_running // COHORTS)
+
 
 @dataclass(eq=False)
 class Cohort:
@@ -95,6 +100,7 @@ class Engine:
         self._depth = depth
         self._random = random
         self._on_step = on_step
+        self._prefill_rows = min(limits.prefill_rows, backbone.rows.limit or limits.prefill_rows)
         self.config = backbone.config
         self._torch = ThreadPoolExecutor(max_workers=1, thread_name_prefix="backbone")
         self._changed = asyncio.Event()
@@ -217,7 +223,7 @@ class Engine:
     async def _prefill(self, cohort: Cohort, sequence: Sequence) -> None:
         """Computes the next rows of the prompt; its very last row is fed by the sequence's first step."""
         done, last = sequence.table.length, len(sequence.known) - 1
-        rows = sequence.known[done : min(done + self.limits.prefill_rows, last)]
+        rows = sequence.known[done : min(done + self._prefill_rows, last)]
         try:
             await self._in_torch(self._forward, [sequence], rows)
         except Exception as error:  # noqa: BLE001 - the error goes to the request it belongs to

@@ -36,19 +36,20 @@ def load_engine(
     """The engine of a text-to-speech checkpoint; `options` as for Engine."""
     config = ModelConfig.load(directory)
     backbone = load_backbone(directory, config, dtype=dtype, device=device)
-    settle_backbone(backbone, determinism)
+    settle_backbone(backbone, determinism, most_rows=limits.max_cohort)
     return Engine(backbone, Tokenizer.load(directory, config), depth, limits, **options)
 
 
 def load_depth_sampler(
     directory: Path | str,
     *,
+    max_rows: int,
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
     determinism: Determinism = Determinism.BATCH_INVARIANT,
 ) -> DepthSampler:
     depth = load_depth(directory, ModelConfig.load(directory), dtype=dtype, device=device)
-    settle_depth(depth, determinism)
+    settle_depth(depth, determinism, max_rows)
     return DepthSampler(depth)
 
 
@@ -93,7 +94,9 @@ class Speech:
         limits = limits or EngineLimits()
         tts, codec = Path(directory) / "tts", Path(directory) / "codec"
         placed = {"device": device, "determinism": determinism}
-        depth = LocalDepth(load_depth_sampler(tts, dtype=dtype, **placed), limits.max_running)
+        depth = LocalDepth(
+            load_depth_sampler(tts, max_rows=limits.max_running, dtype=dtype, **placed), limits.max_running
+        )
         engine = load_engine(tts, depth, limits, dtype=dtype, **placed)
         service = load_codec_service(codec, engine.config.n_vq, dtype=torch.float32, **placed)
         return cls(engine, depth, service)

@@ -11,7 +11,6 @@ import torch
 from pipeline import engine as engine_module
 from pipeline.engine import Engine, EngineLimits
 from pipeline.errors import EngineStopped, QueueFull
-from pipeline.local_depth import LocalDepth
 from pipeline.request import Prompt, SamplingParams, SpeechRequest
 from pipeline.sampler import DepthSampler
 
@@ -130,21 +129,19 @@ async def test_an_accelerator_is_waited_for_on_the_torch_thread(new_engine, endl
 
 
 async def test_calls_with_and_without_a_repetition_penalty_share_a_pass(new_engine, depth):
-    failed = []
+    sampler, calls = DepthSampler(depth), []
 
-    class Watching(DepthSampler):
-        def sample_calls(self, calls):
-            try:
-                return super().sample_calls(calls)
-            except Exception as error:
-                failed.append(error)
-                raise
+    class Recording:
+        async def sample(self, call):
+            calls.append(call)
+            return sampler.sample(call)
 
-    engine = new_engine(LocalDepth(Watching(depth)))
-    sampling = {"temperature": 0.0, "stop_temperature": 0.0}
-    wanted = [request(seed, 30, repetition_penalty=1 + seed % 2, **sampling) for seed in range(4)]
-    await asyncio.gather(*(codes_of(engine, each) for each in wanted))
-    assert failed == []
+    for penalty in (1.0, 1.5):
+        await codes_of(new_engine(Recording()), request(repetition_penalty=penalty))
+    plain, penalised = calls[0], calls[-1]
+    assert (len(plain.penalized), len(penalised.penalized)) == (0, 1)
+    for result, call in zip(sampler.sample_calls([plain, penalised]), (plain, penalised), strict=True):
+        assert np.array_equal(result.codes, sampler.sample(call).codes)
 
 
 def test_threads_may_begin_with_the_engine_at_the_same_time(new_engine, endless):
