@@ -8,7 +8,7 @@ import argparse
 import copy
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -59,17 +59,11 @@ class Price:
     price_quartiles: tuple[float, float]
 
 
-def published_sizes() -> ModelConfig:
-    """The published widths; only the text vocabulary and the number of backbone layers are small."""
+def sizes(width: int = 2560, heads: int = 32, inner: int = 9728) -> ModelConfig:
+    """The published widths by default; the text vocabulary and the number of backbone layers are always small."""
     raw = tts_config(
-        hidden_size=2560, layers=BACKBONE_LAYERS, heads=32, kv_heads=8, inner_size=9728, codebook_size=1024
+        hidden_size=width, layers=BACKBONE_LAYERS, heads=heads, kv_heads=8, inner_size=inner, codebook_size=1024
     )
-    raw["qwen3_config"]["head_dim"] = 128
-    return ModelConfig.from_dict(raw)
-
-
-def small_sizes() -> ModelConfig:
-    raw = tts_config(hidden_size=1024, layers=BACKBONE_LAYERS, heads=16, kv_heads=8, inner_size=3072)
     raw["qwen3_config"]["head_dim"] = 128
     return ModelConfig.from_dict(raw)
 
@@ -117,15 +111,9 @@ def codec_part(model: Path) -> Part:
     """Steps of a few frames a stream, with full windows after the warm-up."""
     config, n_vq = CodecConfig.load(model / "codec"), ModelConfig.load(model / "tts").n_vq
 
-    def load(relaxed: bool) -> CodecDecoder:
-        decoder = CodecDecoder.load(
-            model / "codec", config, max_streams=max(BATCHES), max_step_frames=CODEC_STEP_FRAMES, n_vq=n_vq
-        )
-        if relaxed:
-            decoder.stack.relax()
-        return decoder
-
-    decoders = {INVARIANT: load(relaxed=False), RELAXED: load(relaxed=True)}
+    most = {"max_streams": max(BATCHES), "max_step_frames": CODEC_STEP_FRAMES}
+    decoders = {name: CodecDecoder.load(model / "codec", config, n_vq=n_vq, **most) for name in (INVARIANT, RELAXED)}
+    decoders[RELAXED].stack.relax()
     opened = {name: [decoder.open() for _ in range(max(BATCHES))] for name, decoder in decoders.items()}
 
     def calls(rows: int) -> Calls:
@@ -139,13 +127,14 @@ def codec_part(model: Path) -> Part:
     return f"codec decode, {CODEC_STEP_FRAMES} frames, {model.name} model", calls
 
 
-def parts(quick: bool) -> Iterator[Part]:
-    """One at a time, so that the weights of one part are gone before the next."""
-    yield depth_part(published_sizes(), torch.bfloat16)
-    yield backbone_part(published_sizes(), torch.bfloat16)
-    if not quick:
-        yield backbone_part(small_sizes(), torch.float32)
-        yield codec_part(ROOT.parent / "models" / "embedded")
+PARTS: tuple[Callable[[], Part], ...] = (
+    lambda: depth_part(sizes(), torch.bfloat16),
+    lambda: backbone_part(sizes(), torch.bfloat16),
+    lambda: backbone_part(sizes(1024, 16, 3072), torch.float32),
+    lambda: codec_part(ROOT.parent / "models" / "embedded"),
+)
+"""Made one at a time: the weights of one are gone before the next."""
+QUICK_PARTS = PARTS[:2]
 
 
 def _fill(module: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -161,11 +150,11 @@ def _fill(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return module.eval()
 
 
-def _both_modes(model: nn.Module, settle: Callable[[nn.Module, Determinism], None]) -> dict[str, nn.Module]:
+def _both_modes(model: nn.Module, settle: Callable[[nn.Module, Determinism, int], None]) -> dict[str, nn.Module]:
     """The model in both modes, sharing every parameter."""
     twin = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
-    settle(model, Determinism.BATCH_INVARIANT)
-    settle(twin, Determinism.RELAXED)
+    settle(model, Determinism.BATCH_INVARIANT, max(BATCHES))
+    settle(twin, Determinism.RELAXED, max(BATCHES))
     return {INVARIANT: model, RELAXED: twin}
 
 
@@ -202,10 +191,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "determinism.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rounds = 6 if options.quick else options.rounds
+    parts, rounds = (QUICK_PARTS, 6) if options.quick else (PARTS, options.rounds)
     prices = []
-    with tqdm(total=sum(1 for _ in BATCHES) * rounds * (2 if options.quick else 4)) as progress:
-        for title, calls in parts(options.quick):
+    with tqdm(total=len(parts) * len(BATCHES) * rounds) as progress:
+        for make in parts:
+            title, calls = make()
             progress.set_description(title)
             prices += [_price(title, rows, calls(rows), rounds, progress) for rows in BATCHES]
     Console().print(_table(prices))

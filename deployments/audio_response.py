@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from pipeline.audio import AudioOutput
 from pipeline.codec_service import AudioChunk
@@ -28,8 +29,23 @@ def streamed(
     first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput, headers: dict[str, str]
 ) -> StreamingResponse:
     """Sends bytes as they are made. A later failure breaks the body off, so that it cannot pass for a whole one."""
-    parts = (data async for data, _ in _encoded(first, rest, output))
-    return StreamingResponse(parts, media_type=output.content_type, headers=headers)
+    return _AudioStream(first, rest, output, headers)
+
+
+class _AudioStream(StreamingResponse):
+    """Closes the source however it ends, also when the client is gone before the first byte."""
+
+    def __init__(
+        self, first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput, headers: dict[str, str]
+    ):
+        self._source = rest
+        self._encoded = _encoded(first, rest, output)
+        parts = (data async for data, _ in self._encoded)
+        super().__init__(parts, media_type=output.content_type, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._source), aclosing(self._encoded), aclosing(self.body_iterator):
+            await super().__call__(scope, receive, send)
 
 
 async def whole(

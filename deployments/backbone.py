@@ -33,6 +33,7 @@ class RemoteDepth:
 class Backbone:
     def __init__(self, settings: Settings, depth: DeploymentHandle):
         device = prepare_torch(settings.backbone)
+        self._depth = depth
         self._engine = load_engine(
             settings.model.tts,
             RemoteDepth(depth, settings.recovery_attempts),
@@ -64,6 +65,11 @@ class Backbone:
             "free_kv_blocks": engine.kv.free,
             "kv_blocks": engine.kv.total,
         }
+
+    async def ready(self) -> None:
+        """Returns if the engine and the depth side behind it make progress, raises if not."""
+        self.check_health()
+        await call(self._depth.ready.remote())
 
     def check_health(self) -> None:
         check_progress(self._engine.stalled_seconds(), self._stall_seconds)

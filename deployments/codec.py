@@ -9,7 +9,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from deployments.recovery import Recovery
-from deployments.remote import pull
+from deployments.remote import call, pull
 from deployments.replica import check_progress, prepare_torch
 from deployments.settings import Settings
 from pipeline.codec_service import AudioChunk
@@ -31,7 +31,7 @@ class CodecDecoder:
             max_streams=settings.codec.max_streams,
             cache_size=settings.codec.reference_cache,
         )
-        self._backbone = backbone.options(stream=True)
+        self._backbone = backbone
         self._recovery = Recovery("backbone", settings.recovery_attempts)
         self._stall_seconds = settings.stall_seconds
 
@@ -49,10 +49,15 @@ class CodecDecoder:
                 yield chunk
 
     def _generate(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
-        return pull(self._backbone.generate.remote(request))
+        return pull(self._backbone.options(stream=True).generate.remote(request))
 
     def stats(self) -> dict[str, int]:
         return {"pid": os.getpid(), "streams": self._service.streams, "blocks_in_use": self._service.blocks_in_use}
+
+    async def ready(self) -> None:
+        """Returns if the codec and the deployments behind it make progress, raises if not."""
+        self.check_health()
+        await call(self._backbone.ready.remote())
 
     def check_health(self) -> None:
         check_progress(self._service.stalled_seconds(), self._stall_seconds)

@@ -76,5 +76,9 @@ class DepthSampler:
         """Passes so far, and the calls and rows they served."""
         return {"pid": os.getpid(), "passes": self._passes, "calls": self._calls, "rows": self._rows}
 
+    def ready(self) -> None:
+        """Returns if the sampler makes progress, raises Stalled if not."""
+        self.check_health()
+
     def check_health(self) -> None:
         check_progress(self._worker.busy_seconds, self._stall_seconds)

@@ -115,6 +115,10 @@ def to_api_error(error: BaseException) -> ApiError:
             return ApiError(500, "an internal error occurred", SERVER_ERROR, code="internal_error")
 
 
+def not_ready(message: str) -> ApiError:
+    return ApiError(503, message, SERVER_ERROR, code="not_ready", headers=_retry(_QUEUE_RETRY_SECONDS))
+
+
 def error_body(error: ApiError) -> dict[str, dict[str, str | None]]:
     """The body of the answer: valid JSON whatever the message holds."""
     return {

@@ -11,32 +11,34 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from ray import serve
+from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from ray.serve.metrics import Counter, Histogram
 
 from deployments.audio_response import first_audio, streamed, whole
 from deployments.http_errors import (
     ERROR_RESPONSES,
-    SERVER_ERROR,
-    ApiError,
     body_too_large,
     error_response,
     install,
+    not_ready,
     to_api_error,
 )
 from deployments.recovery import Recovery
-from deployments.remote import pull
-from deployments.schema import parse_speech, speech_request_body
+from deployments.remote import call, pull
+from deployments.schema import SpeechBody, parse_speech, speech_request_body
 from deployments.served import Served
 from deployments.settings import Settings
 from deployments.speech_job import to_job
 from pipeline.audio import FORMATS, AudioOutput
 from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig
+from pipeline.errors import SpeechError
 from pipeline.request import Prompt, SpeechJob, SpeechRequest
 
 WARM_UP = SpeechJob(SpeechRequest("warm-up", Prompt("Ready."), seed=0, max_frames=4))
 WARM_UP_RETRY_SECONDS = 2.0
+READY_SECONDS = 5.0
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
 
 log = logging.getLogger("ray.serve")
@@ -113,36 +115,19 @@ class SpeechIngress:
 
     @app.get("/ready", responses={503: ERROR_RESPONSES[503]})
     async def ready(self) -> Response:
-        """A warm-up synthesis has gone through every deployment."""
-        if self._warm:
-            return JSONResponse({"status": "ready"})
-        raise ApiError(
-            503,
-            "the models are still being loaded",
-            SERVER_ERROR,
-            code="not_ready",
-            headers={"Retry-After": "1"},
-        )
+        """A warm-up synthesis has gone through every deployment, and all of them make progress."""
+        if not self._warm:
+            raise not_ready("the models are still being loaded")
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await call(self._codec.ready.remote())
+        except (TimeoutError, SpeechError, RayActorError) as error:
+            raise not_ready("a part of the server makes no progress") from error
+        return JSONResponse({"status": "ready"})
 
     async def _speak(self, request: Request, request_id: str) -> Response:
         began = time.monotonic()
-        body = parse_speech(await self._read(request), self._limits)
-        job = await asyncio.to_thread(
-            to_job,
-            body,
-            request_id=request_id,
-            served=self._served,
-            limits=self._limits,
-            codec=self._codec_config,
-        )
-        output = AudioOutput(
-            body.response_format,
-            self._codec_config.sampling_rate,
-            self._codec_config.channels,
-            rate=body.sample_rate,
-            channels=body.channels,
-            streaming=bool(body.stream),
-        )
+        body, job, output = await asyncio.to_thread(self._prepare, await self._read(request), request_id)
         audio = self._audio(job)
         first = await first_audio(audio)
         self._first_audio.observe(time.monotonic() - began)
@@ -154,6 +139,21 @@ class SpeechIngress:
         if body.stream:
             return streamed(first, audio, output, headers)
         return await whole(first, audio, output, headers)
+
+    def _prepare(self, raw: bytes, request_id: str) -> tuple[SpeechBody, SpeechJob, AudioOutput]:
+        """All that can be wrong with a request is found here; large bodies and clips take a while, hence the thread."""
+        body = parse_speech(raw, self._limits)
+        codec = self._codec_config
+        job = to_job(body, request_id=request_id, served=self._served, limits=self._limits, codec=codec)
+        output = AudioOutput(
+            body.response_format,
+            codec.sampling_rate,
+            codec.channels,
+            rate=body.sample_rate,
+            channels=body.channels,
+            streaming=bool(body.stream),
+        )
+        return body, job, output
 
     def _audio(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
         def start(request: SpeechRequest) -> AsyncGenerator[AudioChunk]:

@@ -14,11 +14,11 @@ from typing import TypeVar
 from ray.exceptions import ObjectLostError, RayActorError
 from ray.serve.metrics import Counter
 
-from pipeline.errors import ReplicaLost
+from pipeline.errors import EngineStopped, ReplicaLost
 from pipeline.request import FrameChunk, SpeechRequest
 
-LOST = (RayActorError, ObjectLostError)
-"""What Ray raises when a replica or its node is gone, with whatever it had sent that was not fetched yet."""
+LOST = (RayActorError, ObjectLostError, EngineStopped)
+"""A replica or its node is gone, with whatever it had sent that was not fetched yet, or it is shutting down."""
 FIRST_PAUSE_SECONDS = 0.05
 
 log = logging.getLogger("ray.serve")

@@ -1,5 +1,6 @@
 """Calls between deployments: errors arrive as what they were, and a consumer that leaves takes its producer along."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import TypeVar
 
@@ -7,7 +8,7 @@ from ray.exceptions import RayTaskError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentResponse, DeploymentResponseGenerator
 
-from pipeline.errors import QueueFull
+from pipeline.errors import EngineStopped, QueueFull
 
 T = TypeVar("T")
 
@@ -27,6 +28,9 @@ async def call(response: DeploymentResponse) -> T:
         return await response
     except (RayTaskError, BackPressureError) as error:
         raise original_error(error) from None
+    except asyncio.CancelledError:
+        _check_not_given_up()
+        raise
 
 
 async def pull(items: DeploymentResponseGenerator) -> AsyncGenerator[T]:
@@ -39,6 +43,15 @@ async def pull(items: DeploymentResponseGenerator) -> AsyncGenerator[T]:
     except (RayTaskError, BackPressureError) as error:
         finished = True
         raise original_error(error) from None
+    except asyncio.CancelledError:
+        _check_not_given_up()
+        raise
     finally:
         if not finished:
             items.cancel()
+
+
+def _check_not_given_up() -> None:
+    """Raises EngineStopped if it was the remote call that was cancelled, and not the one who waits for it."""
+    if not asyncio.current_task().cancelling():
+        raise EngineStopped("the other side gave the call up") from None

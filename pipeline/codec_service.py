@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from pipeline.batch_worker import BatchWorker
 from pipeline.codec import CodecDecoder, CodecEncoder, StreamState
+from pipeline.errors import EngineStopped
 from pipeline.reference import content_key
 from pipeline.request import FrameChunk
 
@@ -36,6 +38,18 @@ class _Step:
     codes: np.ndarray | None
 
 
+@dataclass(eq=False)
+class _Clip:
+    """The codes of a reference clip, or the work on them that `readers` wait for."""
+
+    codes: asyncio.Future[np.ndarray]
+    readers: int = 0
+
+    @property
+    def known(self) -> bool:
+        return self.codes.done() and not self.codes.cancelled() and self.codes.exception() is None
+
+
 class CodecService:
     """Decodes any number of streams, `max_streams` of them at a time, and encodes reference clips.
 
@@ -53,8 +67,7 @@ class CodecService:
         self._encoding: BatchWorker[np.ndarray, np.ndarray] = BatchWorker(
             self._encode_clips, limit=1, name="codec-encoder"
         )
-        self._closing: set[asyncio.Task] = set()
-        self._cache: OrderedDict[str, asyncio.Task[np.ndarray]] = OrderedDict()
+        self._cache: OrderedDict[str, _Clip] = OrderedDict()
         self._cache_size = cache_size
         self.streams = 0
 
@@ -78,19 +91,26 @@ class CodecService:
                 self._close(stream)
 
     async def encode(self, audio: np.ndarray) -> np.ndarray:
-        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`; equal clips only once."""
+        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`; equal clips only once.
+
+        A clip that all its readers have left before its turn is not encoded; a failure is not remembered.
+        """
         key = await asyncio.to_thread(content_key, audio)
         if key not in self._cache:
-            self._cache[key] = asyncio.create_task(self._encoding.submit(audio))
+            self._cache[key] = _Clip(self._encoding.enqueue(audio))
         self._cache.move_to_end(key)
-        task = self._cache[key]
+        clip = self._cache[key]
         while len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
+        clip.readers += 1
         try:
-            return await asyncio.shield(task)
-        except Exception:
-            self._cache.pop(key, None)
-            raise
+            return await asyncio.shield(clip.codes)
+        finally:
+            clip.readers -= 1
+            if not clip.readers and not clip.known:
+                clip.codes.cancel()
+                if self._cache.get(key) is clip:
+                    del self._cache[key]
 
     @property
     def blocks_in_use(self) -> int:
@@ -111,10 +131,9 @@ class CodecService:
         return await self._decoding.submit(_Step(stream, codes))
 
     def _close(self, stream: _Stream) -> None:
-        # A step of this stream may be in work; closing queues up behind it.
-        task = asyncio.create_task(self._decoding.submit(_Step(stream, None)))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        # Queued now: behind the stream's own step that may be in work, and before any step of the next stream.
+        with suppress(EngineStopped):
+            self._decoding.enqueue(_Step(stream, None)).add_done_callback(_take_note)
 
     def _decode_steps(self, steps: Sequence[_Step]) -> list[np.ndarray | None]:
         for step in steps:
@@ -129,4 +148,12 @@ class CodecService:
         return [by_step.get(id(step)) for step in steps]
 
     def _encode_clips(self, clips: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return [self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).numpy() for clip in clips]
+        return [
+            self._encoder.encode(torch.from_numpy(np.array(clip)), self._decoder.n_vq).cpu().numpy() for clip in clips
+        ]
+
+
+def _take_note(future: asyncio.Future) -> None:
+    """Nobody awaits the end of a stream; when the worker is shut down first, its memory goes with it."""
+    if not future.cancelled():
+        future.exception()

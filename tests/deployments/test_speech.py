@@ -117,7 +117,7 @@ def clip(seconds=2.0, rate=22050, format="WAV"):
     time = np.arange(int(seconds * rate)) / rate
     samples = 0.2 * np.sin(2 * np.pi * 180 * time) * (1 + np.sin(2 * np.pi * 3 * time))
     file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=format)
+    soundfile.write(file, np.round(samples * 32000).astype(np.int16), rate, format=format)
     return f"data:audio/{format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
