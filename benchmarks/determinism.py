@@ -81,7 +81,7 @@ def depth_part(config: ModelConfig, dtype: torch.dtype) -> Part:
         stop, codes = FilterParams.for_stop(params), FilterParams.for_codes(params)
         return {name: lambda m=model: sample_frame(m, hidden, stop, codes, states) for name, model in models.items()}
 
-    return f"depth frame, {_sizes(config.hidden_size, dtype)}", calls
+    return _title("depth", config, dtype), calls
 
 
 def backbone_part(config: ModelConfig, dtype: torch.dtype) -> Part:
@@ -104,7 +104,7 @@ def backbone_part(config: ModelConfig, dtype: torch.dtype) -> Part:
         inputs[:, 0] = config.tokens.assistant_slot
         return {name: lambda m=model: m(inputs, spans, kv) for name, model in models.items()}
 
-    return f"backbone decode, {BACKBONE_LAYERS} layers, {_sizes(config.hidden_size, dtype)}", calls
+    return _title("backbone", config, dtype), calls
 
 
 def codec_part(model: Path) -> Part:
@@ -124,7 +124,7 @@ def codec_part(model: Path) -> Part:
             for name, decoder in decoders.items()
         }
 
-    return f"codec decode, {CODEC_STEP_FRAMES} frames, {model.name} model", calls
+    return f"codec {model.name} float32", calls
 
 
 PARTS: tuple[Callable[[], Part], ...] = (
@@ -168,6 +168,7 @@ def _table(prices: list[Price]) -> Table:
     table = Table("part", "B", "invariant ms", "relaxed ms", "price", "quartiles", title="determinism: batch_invariant")
     for column in table.columns[1:]:
         column.justify = "right"
+        column.no_wrap = True
     for p in prices:
         low, high = p.price_quartiles
         times = (f"{p.invariant_ms:.2f}", f"{p.relaxed_ms:.2f}")
@@ -175,8 +176,8 @@ def _table(prices: list[Price]) -> Table:
     return table
 
 
-def _sizes(width: int, dtype: torch.dtype) -> str:
-    return f"width {width}, {str(dtype).removeprefix('torch.')}"
+def _title(part: str, config: ModelConfig, dtype: torch.dtype) -> str:
+    return f"{part} {config.hidden_size} {str(dtype).removeprefix('torch.')}"
 
 
 def _generator() -> torch.Generator:

@@ -35,5 +35,7 @@ def bind(settings: Settings) -> Application:
         ray_actor_options=settings.ingress.actor_options,
         autoscaling_config=settings.ingress.autoscaling,
         max_ongoing_requests=settings.ingress.max_requests,
+        max_queued_requests=settings.ingress.max_requests,
+        backpressure_config={"status_code": 429, "retry_after_s": 1},
         graceful_shutdown_timeout_s=settings.drain_seconds,
     ).bind(settings, codec)

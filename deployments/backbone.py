@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -53,8 +54,9 @@ class Backbone:
 
     async def generate(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
         """Chunks of codec frames; see `Engine.stream`."""
-        async for chunk in self._engine.stream(request):
-            yield chunk
+        async with aclosing(self._engine.stream(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def stats(self) -> dict[str, int]:
         engine = self._engine

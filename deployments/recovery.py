@@ -63,6 +63,8 @@ class Recovery:
                         yield item
                     return
             except LOST as error:
+                if received and received[-1].finish:
+                    return
                 lost += 1
                 await self._pause(lost, f"request {request.request_id}", error)
 

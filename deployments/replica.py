@@ -37,6 +37,7 @@ def deployment_options(settings: Settings, placement: Placement, max_ongoing_req
         "ray_actor_options": placement.actor_options,
         "autoscaling_config": placement.autoscaling,
         "max_ongoing_requests": max_ongoing_requests,
+        "max_queued_requests": max_ongoing_requests,
         "graceful_shutdown_timeout_s": settings.drain_seconds,
         "health_check_period_s": 5,
         "health_check_timeout_s": 30,

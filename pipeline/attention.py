@@ -122,7 +122,8 @@ def attend(
     rows, heads, size = queries.shape
     kv_heads = keys.shape[1]
     tiles = (queries.float() * size**-0.5).view(rows // plan.tile, plan.tile, kv_heads, heads // kv_heads, size)
-    tiles = tiles.transpose(1, 2).reshape(rows // plan.tile, kv_heads, -1, size)
+    # Contiguous even for a single tile, which `reshape` would leave strided: strides choose kernels too.
+    tiles = tiles.transpose(1, 2).contiguous().view(rows // plan.tile, kv_heads, -1, size)
     outputs = [
         _attend_group(tiles[group.first : group.last], kv.keys[layer], kv.values[layer], plan.tile, group)
         for group in plan.groups

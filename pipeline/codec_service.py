@@ -53,8 +53,8 @@ class _Clip:
 class CodecService:
     """Decodes any number of streams, `max_streams` of them at a time, and encodes reference clips.
 
-    All decoder state is touched on one thread only. A stream beyond `max_streams` waits for a place; meanwhile its
-    codes wait in its source, which holds at most a request's frame limit of them.
+    All decoder state is touched on one thread only. A stream beyond `max_streams` waits for a place before its
+    source is asked for the first frame.
     """
 
     def __init__(self, decoder: CodecDecoder, encoder: CodecEncoder, *, max_streams: int, cache_size: int):

@@ -232,6 +232,8 @@ def _transformer_stage(
         _require(value == supported, f"codec transformer with {field}={value!r} is not supported")
     duration = module.get("context_duration") or default_duration
     _require(duration is not None, "codec transformer without context_duration")
+    context = round(frame_rate * positions * duration)
+    _require(context > 0, f"codec transformer with context_duration {duration} sees no position at all")
     return TransformerStage(
         input_size=module["input_dimension"],
         output_size=module["output_dimension"],
@@ -242,7 +244,7 @@ def _transformer_stage(
         rope_base=float(module.get("max_period", 10000)),
         layer_scale=module.get("layer_scale") is not None,
         positions_per_frame=positions,
-        context=round(frame_rate * positions * duration),
+        context=context,
     )
 
 

@@ -102,7 +102,7 @@ def _agrees_at_multiples(weight: Tensor, multiple: int) -> bool:
     rows = _random(MOST_ROWS, weight.shape[1], weight)
     whole = F.linear(rows, weight)
     counts = [multiple * factor for factor in FACTORS if multiple * factor <= MOST_ROWS]
-    return all(
+    return _is_alike(weight, counts[0]) and all(
         torch.equal(F.linear(rows[:count], weight), whole[:count])
         and torch.equal(F.linear(rows[-count:], weight), whole[-count:])
         for count in counts
@@ -113,10 +113,19 @@ def _agrees_at_multiples(weight: Tensor, multiple: int) -> bool:
 def _agrees_at(weight: Tensor, count: int) -> bool:
     """Whether a row's place among `count` rows, and what the others hold, leave its bits alone."""
     rows = _random(count, weight.shape[1], weight)
+    if not _is_alike(weight, count):
+        return False
     whole = F.linear(rows, weight)
     turned = F.linear(rows.roll(count // 3, 0), weight).roll(-(count // 3), 0)
     few = F.linear(torch.cat((rows[:1], torch.zeros_like(rows[1:]))), weight)
     return torch.equal(turned, whole) and torch.equal(few[:1], whole[:1])
+
+
+def _is_alike(weight: Tensor, count: int) -> bool:
+    """Whether the same row gives the same bits at each of `count` places."""
+    row = _random(1, weight.shape[1], weight)
+    products = F.linear(row.expand(count, -1).contiguous(), weight)
+    return torch.equal(products, products[:1].expand_as(products))
 
 
 def prove_backbone(backbone: Backbone) -> bool:

@@ -170,6 +170,8 @@ class Engine:
             raise QueueFull(f"{len(self.waiting)} requests are waiting already")
 
     def _check_fit(self, sequence: Sequence) -> None:
+        if sequence.at_limit:
+            raise InvalidRequest(f"max_frames is {sequence.request.max_frames}: there is no frame left to make")
         most = min(self.kv.total * self.kv.block_size, self.config.backbone.max_position_embeddings)
         if sequence.positions > most:
             raise InvalidRequest(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 
+import numpy as np
 import pytest
 from ray import serve
 
@@ -172,3 +173,22 @@ async def test_losing_replicas_again_and_again_is_given_up_with_a_clear_error():
     with pytest.raises(ReplicaLost, match="a call lost its depth replica 3 times"):
         await Recovery("depth", attempts=2).call(always_lost)
     assert len(calls) == 3
+
+
+async def test_a_replica_lost_after_its_last_chunk_adds_nothing():
+    from ray.exceptions import ActorDiedError
+
+    from deployments.recovery import Recovery
+    from pipeline.request import FrameChunk, Prompt, SpeechRequest
+
+    starts = []
+
+    async def start(request):
+        starts.append(request)
+        yield FrameChunk(0, np.zeros((2, 12), dtype=np.int64), "stop")
+        raise ActorDiedError
+
+    request = SpeechRequest("id", Prompt("text"), seed=1, max_frames=9)
+    chunks = [chunk async for chunk in Recovery("codec", 2).stream(request, start, lambda chunk: chunk)]
+    assert [chunk.finish for chunk in chunks] == ["stop"]
+    assert len(starts) == 1

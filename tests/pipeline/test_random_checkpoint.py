@@ -1,8 +1,11 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors.torch import load_file
 
+from pipeline.codec import CodecDecoder
+from pipeline.config import CodecConfig
 from pipeline.random_checkpoint import codec_config, tts_config, write_checkpoint
 from pipeline.request import Prompt, SpeechJob, SpeechRequest
 from pipeline.speech import Speech
@@ -37,3 +40,18 @@ def test_a_checkpoint_of_other_sizes_speaks(tmp_path):
 
 def job(**fields):
     return SpeechJob(SpeechRequest("request", Prompt("Hello there."), seed=1, **fields))
+
+
+def test_one_frame_alone_is_the_same_as_beside_others_where_heads_are_narrow(tmp_path):
+    """Six channels a head, 1 to 32 positions a frame: sizes at which strides once chose another kernel."""
+    write_checkpoint(tmp_path, tts_config(), codec_config(width=24, heads=4))
+    config = CodecConfig.load(tmp_path / "codec")
+    decoder = CodecDecoder.load(tmp_path / "codec", config, max_streams=5, max_step_frames=8, n_vq=12)
+    codes = torch.randint(0, 128, (5, 9, 12), generator=torch.Generator().manual_seed(0))
+    alone = [decoder.decode_all(each) for each in codes]
+    states = [decoder.open() for _ in codes]
+    steps = [
+        decoder.decode([(state, each[i : i + 1]) for state, each in zip(states, codes, strict=True)]) for i in range(9)
+    ]
+    for index, audio in enumerate(alone):
+        assert torch.equal(torch.cat([step[index] for step in steps], dim=1), audio)
