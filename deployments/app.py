@@ -25,9 +25,10 @@ def build(args: AppArgs) -> Application:
 
 def bind(settings: Settings) -> Application:
     """Wires the deployments: ingress -> codec -> backbone -> depth."""
-    requests = settings.backbone.max_running + settings.backbone.max_waiting
+    # Twice what an engine takes: requests that lost their replica come on top, and the engine refuses the others itself.
+    requests = 2 * (settings.backbone.max_running + settings.backbone.max_waiting)
     depth = DepthSampler.options(**deployment_options(settings, settings.depth, CONCURRENT_BATCHES)).bind(settings)
-    backbone = Backbone.options(**deployment_options(settings, settings.backbone, requests + 1)).bind(settings, depth)
+    backbone = Backbone.options(**deployment_options(settings, settings.backbone, requests)).bind(settings, depth)
     codec = CodecDecoder.options(**deployment_options(settings, settings.codec, settings.codec.max_requests)).bind(
         settings, backbone
     )

@@ -57,7 +57,7 @@ class Recovery:
         lost = 0
         while True:
             try:
-                async with aclosing(start(request.after(received))) as items:
+                async with aclosing(start(request.after(received) if lost else request)) as items:
                     async for item in items:
                         received.append(frames_of(item))
                         yield item

@@ -142,11 +142,14 @@ class Engine:
     async def _submit(self, request: SpeechRequest) -> Sequence:
         if self._tasks and self._tasks[0].get_loop() is not asyncio.get_running_loop():
             raise RuntimeError("an engine belongs to the event loop of its first request")
-        self._check_room()
+        self._check_room(request)
         sequence = await asyncio.to_thread(self._new_sequence, request)
         self._check_fit(sequence)
-        self._check_room()
-        self.waiting.append(sequence)
+        self._check_room(request)
+        if request.accepted:
+            self.waiting.appendleft(sequence)
+        else:
+            self.waiting.append(sequence)
         if not self._tasks:
             # In an empty context: a call made in the context of one request may be cancelled with that request.
             self._tasks = [asyncio.create_task(self._run(cohort), context=Context()) for cohort in self.cohorts]
@@ -163,10 +166,11 @@ class Engine:
             generator = export_generator(new_generator(request.seed, self.backbone.device))
         return Sequence(request, known, generator=generator, emitted=self._new_emitted(request))
 
-    def _check_room(self) -> None:
+    def _check_room(self, request: SpeechRequest) -> None:
         if self._stopped is not None:
             raise EngineStopped(self._stopped)
-        if self.running + len(self.waiting) >= self.limits.max_running + self.limits.max_waiting:
+        held = self.running + len(self.waiting)
+        if held >= self.limits.max_running + self.limits.max_waiting and not request.accepted:
             raise QueueFull(f"{len(self.waiting)} requests are waiting already")
 
     def _check_fit(self, sequence: Sequence) -> None:

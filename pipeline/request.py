@@ -71,14 +71,16 @@ class SpeechRequest:
     """int64 [frames, n_vq]"""
     generator: np.ndarray | None = None
     """uint8: state of the torch.Generator after `done`, where one draws"""
+    accepted: bool = False
+    """Another engine had it already: it does not queue up again, and a full queue does not refuse it."""
 
     def after(self, chunks: Sequence[FrameChunk]) -> "SpeechRequest":
-        """The rest of this request, once `chunks` of it have been made."""
+        """The rest of this request, to go on with elsewhere once `chunks` of it have been made."""
         if not chunks:
-            return self
+            return replace(self, accepted=True)
         made = [chunk.codes for chunk in chunks]
         done = np.concatenate(made if self.done is None else [self.done, *made])
-        return replace(self, done=done, generator=chunks[-1].generator)
+        return replace(self, done=done, generator=chunks[-1].generator, accepted=True)
 
 
 @dataclass(frozen=True)

@@ -258,3 +258,20 @@ async def test_a_request_goes_on_after_frames_that_another_engine_has_made(new_e
         assert (got.start, got.finish) == (expected.start, expected.finish)
         assert np.array_equal(got.codes, expected.codes)
         assert random == "counter" or np.array_equal(got.generator, expected.generator)
+
+
+async def test_a_request_accepted_elsewhere_is_never_refused_and_does_not_queue_up_again(new_engine, endless):
+    engine = new_engine(EngineLimits(max_running=1, max_waiting=2, kv_blocks=96), endless)
+    finished = []
+
+    async def run(name, wanted):
+        await codes_of(engine, wanted)
+        finished.append(name)
+
+    tasks = [asyncio.create_task(run("running", request(max_frames=40)))]
+    await until(lambda: engine.running == 1)
+    tasks += [asyncio.create_task(run(f"queued {i}", request(max_frames=5))) for i in range(2)]
+    await until(lambda: len(engine.waiting) == 2)
+    tasks.append(asyncio.create_task(run("resumed", request(max_frames=5).after([]))))
+    await asyncio.gather(*tasks)
+    assert finished == ["running", "resumed", "queued 0", "queued 1"]
