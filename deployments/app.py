@@ -25,7 +25,7 @@ def build(args: AppArgs) -> Application:
 
 def bind(settings: Settings) -> Application:
     """Wires the deployments: ingress -> codec -> backbone -> depth."""
-    # Twice what an engine takes: requests that lost their replica come on top, and the engine refuses the others itself.
+    # Twice what an engine takes: requests that lost their replica come on top; the engine itself refuses the others.
     requests = 2 * (settings.backbone.max_running + settings.backbone.max_waiting)
     depth = DepthSampler.options(**deployment_options(settings, settings.depth, CONCURRENT_BATCHES)).bind(settings)
     backbone = Backbone.options(**deployment_options(settings, settings.backbone, requests)).bind(settings, depth)
