@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help venv serve test test-all lint embedded lock clean
+.PHONY: help venv serve test test-all lint bench-determinism embedded lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ test-all: $(READY)  ## the slow tests as well
 lint: $(READY)  ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+bench-determinism: $(READY)  ## the price of determinism: batch_invariant against relaxed
+	$(BIN)/python -m benchmarks.determinism
 
 embedded: $(READY)  ## make the embedded model anew, from its fixed seed
 	$(BIN)/python -m pipeline.random_checkpoint models/embedded

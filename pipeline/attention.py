@@ -134,9 +134,9 @@ def attend(
 
 
 def _attend_group(tiles: Tensor, all_keys: Tensor, all_values: Tensor, tile: int, group: TileGroup) -> Tensor:
-    keys = all_keys[group.pair_block].float()
-    values = all_values[group.pair_block].float()
-    scores = torch.matmul(tiles[group.pair_tile], keys.transpose(-1, -2))
+    keys = all_keys.index_select(0, group.pair_block).float()
+    values = all_values.index_select(0, group.pair_block).float()
+    scores = torch.matmul(tiles.index_select(0, group.pair_tile), keys.transpose(-1, -2))
     pairs, kv_heads, queries, block_size = scores.shape
     scores.view(pairs, kv_heads, tile, queries // tile, block_size).add_(group.mask)
     # The maximum is exact in any order, so all parts of a tile can share it and need no rescaling.

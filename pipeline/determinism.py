@@ -23,7 +23,7 @@ from pipeline.row_buckets import RowBuckets
 
 log = logging.getLogger(__name__)
 
-MULTIPLES = (8, 16, 32, 64)
+MULTIPLES = (2, 4, 8, 16, 32, 64)
 FIXED = (32, 64, 128, 256, 512)
 MOST_ROWS = 512
 """Counts up to this are tried; beyond it, kernels work in tiles of rows anyway."""
@@ -101,11 +101,12 @@ def choose_row_buckets(weights: Iterable[Tensor], most_rows: int) -> RowBuckets:
 def _agrees_at_multiples(weight: Tensor, multiple: int) -> bool:
     rows = _random(MOST_ROWS, weight.shape[1], weight)
     whole = F.linear(rows, weight)
-    counts = [multiple * factor for factor in FACTORS if multiple * factor <= MOST_ROWS]
-    return _is_alike(weight, counts[0]) and all(
+    counts = {step * factor for step in (multiple, 8) for factor in FACTORS if step * factor <= MOST_ROWS}
+    return _is_alike(weight, multiple) and all(
         torch.equal(F.linear(rows[:count], weight), whole[:count])
         and torch.equal(F.linear(rows[-count:], weight), whole[-count:])
         for count in counts
+        if count % multiple == 0
     )
 
 

@@ -55,13 +55,18 @@ def attend_relaxed(
 ) -> Tensor:
     """As `pipeline.attention.attend`, with bits that depend on the batch."""
     kv.write(layer, plan.write_blocks, plan.write_offsets, keys, values)
-    _, heads, size = queries.shape
-    padded = queries.new_zeros(plan.mask.shape[0], plan.mask.shape[2], heads, size)
-    padded[plan.row_span, plan.row_index] = queries
     gathered_keys, gathered_values = (
         stored[layer][plan.blocks].transpose(1, 2).flatten(2, 3) for stored in (kv.keys, kv.values)
     )
+    rows, heads, size = queries.shape
+    if rows == len(plan.blocks):  # one new row each: query heads that share a key head are its rows
+        grouped = queries.view(rows, keys.shape[1], -1, size)
+        return F.scaled_dot_product_attention(grouped, gathered_keys, gathered_values, attn_mask=plan.mask).reshape(
+            rows, heads, size
+        )
+    padded = queries.new_zeros(plan.mask.shape[0], plan.mask.shape[2], heads, size)
+    padded[plan.row_span, plan.row_index] = queries
     mixed = F.scaled_dot_product_attention(
         padded.transpose(1, 2), gathered_keys, gathered_values, attn_mask=plan.mask, enable_gqa=True
     )
-    return torch.nan_to_num(mixed.transpose(1, 2)[plan.row_span, plan.row_index])
+    return mixed.transpose(1, 2)[plan.row_span, plan.row_index]

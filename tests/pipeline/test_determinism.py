@@ -153,7 +153,9 @@ def test_the_relaxed_codec_computes_the_same(golden):
 
 def test_a_choice_is_one_that_agrees_and_none_is_an_error(monkeypatch):
     weight = torch.randn(64, 64)
-    assert choose_row_buckets([weight], 16) == RowBuckets(8)
+    chosen = choose_row_buckets([weight], 16)
+    assert chosen.limit is None
+    assert chosen.multiple <= 8
     monkeypatch.setattr("pipeline.determinism._agrees_at_multiples", lambda weight, multiple: multiple == 32)
     assert choose_row_buckets([weight], 16) == RowBuckets(32)
     monkeypatch.setattr("pipeline.determinism._agrees_at_multiples", lambda *_: False)
