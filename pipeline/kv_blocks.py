@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.errors import SpeechError
 
-GATHERED_ON_CPU = 2**21
+GATHERED_ON_CPU = 2**20
 GATHERED_ON_ACCELERATOR = 2**28
 """Elements of keys that attention gathers in one go: on a CPU they should stay in cache."""
 
