@@ -14,6 +14,7 @@ from pipeline.checkpoint import Checkpoint, load_module, open_codec, open_tts
 from pipeline.config import CodecConfig, ModelConfig
 from pipeline.errors import CheckpointError
 from pipeline.layout import check_names, codec_layout, tts_layout, tts_ties
+from tests.conftest import TINY
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TTS = FIXTURES / "moss_local_tiny" / "tts"
@@ -402,3 +403,32 @@ def test_memory_holds_the_loaded_weights_once_and_no_others(large_checkpoint, dt
     growth, total = map(float, run.stdout.split())
     assert total == layers * 2048 * 2048
     assert growth < mib + 24
+
+
+def test_every_tensor_of_the_layout_is_one_that_a_part_of_the_model_reads(monkeypatch):
+    from pipeline.backbone import load_backbone
+    from pipeline.codec import CodecDecoder, CodecEncoder
+    from pipeline.depth import load_depth
+
+    read = set()
+    plain, folded = Checkpoint.read, Checkpoint.read_weight_norm
+
+    def note_read(self, name, *args):
+        read.add(name)
+        return plain(self, name, *args)
+
+    def note_folded(self, prefix, *args):
+        read.update(f"{prefix}.parametrizations.weight.{part}" for part in ("original0", "original1"))
+        return folded(self, prefix, *args)
+
+    monkeypatch.setattr(Checkpoint, "read", note_read)
+    monkeypatch.setattr(Checkpoint, "read_weight_norm", note_folded)
+    tts, codec = ModelConfig.load(TINY / "tts"), CodecConfig.load(TINY / "codec")
+    load_backbone(TINY / "tts", tts, dtype=torch.float32)
+    load_depth(TINY / "tts", tts, dtype=torch.float32)
+    tied = {f"audio_lm_heads.{k}.weight" for k in range(tts.n_vq)} | {"text_lm_head.weight"}
+    assert tts_layout(tts).keys() - read == tied
+    read.clear()
+    CodecDecoder.load(TINY / "codec", codec, max_streams=1, max_step_frames=1, n_vq=codec.quantizer.num_codebooks)
+    CodecEncoder.load(TINY / "codec", codec, max_step_frames=1)
+    assert codec_layout(codec).keys() == read & codec_layout(codec).keys()

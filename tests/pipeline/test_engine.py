@@ -275,3 +275,25 @@ async def test_a_request_accepted_elsewhere_is_never_refused_and_does_not_queue_
     tasks.append(asyncio.create_task(run("resumed", request(max_frames=5).after([]))))
     await asyncio.gather(*tasks)
     assert finished == ["running", "resumed", "queued 0", "queued 1"]
+
+
+class TakesTurns(NeverStops):
+    """Each step of a request is drawn by another replica than the one before."""
+
+    def __init__(self, *samplers):
+        super().__init__(samplers[0])
+        self.samplers = samplers
+
+    async def sample(self, call):
+        self.sampler = self.samplers[len(self.rows) % len(self.samplers)]
+        return await super().sample(call)
+
+
+@pytest.mark.parametrize("random", ["counter", "generator"])
+async def test_frames_drawn_by_changing_depth_replicas_are_those_of_one(new_engine, endless, config, random):
+    from pipeline.depth import load_depth
+
+    replicas = [DepthSampler(load_depth(TINY / "tts", config, dtype=torch.float32)) for _ in range(2)]
+    wanted = request(seed=3, repetition_penalty=1.2)
+    one = await codes_of(new_engine(depth_side=endless, random=random), wanted)
+    assert np.array_equal(await codes_of(new_engine(depth_side=TakesTurns(*replicas), random=random), wanted), one)
