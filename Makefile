@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help venv serve test test-all lint bench-determinism embedded lock clean
+.PHONY: help venv serve test lint bench-determinism embedded lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,10 +22,7 @@ $(READY): requirements.lock pyproject.toml
 serve: $(READY)  ## serve the embedded model on 127.0.0.1:8000; Ctrl-C ends it
 	@exec $(BIN)/serve run serve_config.yaml
 
-test: $(READY)  ## all tests that CI runs
-	$(BIN)/pytest -m 'not slow'
-
-test-all: $(READY)  ## the slow tests as well
+test: $(READY)  ## all tests, as CI runs them
 	$(BIN)/pytest
 
 lint: $(READY)  ## style

@@ -10,6 +10,7 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,25 +20,23 @@ from torch import nn
 from tqdm import tqdm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
+from benchmarks.published import SEED, fill, seeded, sizes
 from benchmarks.timing import measure, physical_cores, quartiles, ratios
 from pipeline.attention import Span
 from pipeline.backbone import Backbone
-from pipeline.codec import CodecDecoder
+from pipeline.codec import CodecDecoder, CodecEncoder
 from pipeline.config import CodecConfig, ModelConfig
 from pipeline.depth import DepthTransformer
-from pipeline.determinism import Determinism, settle_backbone, settle_depth
+from pipeline.determinism import Determinism, settle_backbone, settle_codec, settle_depth
 from pipeline.engine import EngineLimits
 from pipeline.kv_blocks import BlockTable
-from pipeline.random_checkpoint import tts_config
 from pipeline.random_state import CounterState
 from pipeline.request import SamplingParams
 from pipeline.sampler import sample_frame
 from pipeline.sampling import FilterParams
 
 BATCHES = (1, 4, 16, 64)
-SEED = 42
 CONTEXT = 300
-BACKBONE_LAYERS = 2
 CODEC_STEP_FRAMES = 4
 ROOT = Path(__file__).parent
 INVARIANT, RELAXED = Determinism.BATCH_INVARIANT.value, Determinism.RELAXED.value
@@ -59,23 +58,14 @@ class Price:
     price_quartiles: tuple[float, float]
 
 
-def sizes(width: int = 2560, heads: int = 32, inner: int = 9728) -> ModelConfig:
-    """The published widths by default; the text vocabulary and the number of backbone layers are always small."""
-    raw = tts_config(
-        hidden_size=width, layers=BACKBONE_LAYERS, heads=heads, kv_heads=8, inner_size=inner, codebook_size=1024
-    )
-    raw["qwen3_config"]["head_dim"] = 128
-    return ModelConfig.from_dict(raw)
-
-
 def depth_part(config: ModelConfig, dtype: torch.dtype) -> Part:
     """Whole frames: n_vq positions and n_vq + 1 draws."""
     with torch.device("meta"):
         depth = DepthTransformer(config)
-    models = _both_modes(_fill(depth, dtype), settle_depth)
+    models = _both_modes(fill(depth, dtype), settle_depth)
 
     def calls(rows: int) -> Calls:
-        hidden = torch.randn(rows, config.hidden_size, generator=_generator()).to(dtype)
+        hidden = torch.randn(rows, config.hidden_size, generator=seeded()).to(dtype)
         states = [CounterState(SEED + row) for row in range(rows)]
         params = [SamplingParams()] * rows
         stop, codes = FilterParams.for_stop(params), FilterParams.for_codes(params)
@@ -88,19 +78,19 @@ def backbone_part(config: ModelConfig, dtype: torch.dtype) -> Part:
     """Decode steps, one new row a sequence, always at the same positions of a random cache."""
     with torch.device("meta"):
         backbone = Backbone(config)
-    _fill(backbone, dtype).transformer.rotary_emb = Qwen3RotaryEmbedding(config.backbone)
-    models = _both_modes(backbone, settle_backbone)
+    fill(backbone, dtype).transformer.rotary_emb = Qwen3RotaryEmbedding(config.backbone)
+    models = _both_modes(backbone, partial(settle_backbone, block_size=EngineLimits.block_size))
 
     def calls(rows: int) -> Calls:
         lengths = [CONTEXT + row % 16 for row in range(rows)]
         size = EngineLimits.block_size
         kv = backbone.new_kv_blocks(sum(-(-(length + 1) // size) for length in lengths), size)
         for cache in (kv.keys, kv.values):
-            cache.normal_(generator=_generator())
+            cache.normal_(generator=seeded())
         spans = [Span(BlockTable(), length, 1) for length in lengths]
         for span in spans:
             kv.extend(span.table, span.start + 1)
-        inputs = torch.randint(0, min(config.codebook_sizes), (rows, 1 + config.n_vq), generator=_generator())
+        inputs = torch.randint(0, min(config.codebook_sizes), (rows, 1 + config.n_vq), generator=seeded())
         inputs[:, 0] = config.tokens.assistant_slot
         return {name: lambda m=model: m(inputs, spans, kv) for name, model in models.items()}
 
@@ -112,13 +102,15 @@ def codec_part(model: Path) -> Part:
     config, n_vq = CodecConfig.load(model / "codec"), ModelConfig.load(model / "tts").n_vq
 
     most = {"max_streams": max(BATCHES), "max_step_frames": CODEC_STEP_FRAMES}
+    encoder = CodecEncoder.load(model / "codec", config, max_step_frames=CODEC_STEP_FRAMES)
     decoders = {name: CodecDecoder.load(model / "codec", config, n_vq=n_vq, **most) for name in (INVARIANT, RELAXED)}
-    decoders[RELAXED].stack.relax()
+    settle_codec(decoders[INVARIANT], encoder, Determinism.BATCH_INVARIANT)
+    settle_codec(decoders[RELAXED], encoder, Determinism.RELAXED)
     opened = {name: [decoder.open() for _ in range(max(BATCHES))] for name, decoder in decoders.items()}
 
     def calls(rows: int) -> Calls:
         size = (CODEC_STEP_FRAMES, n_vq)
-        codes = torch.randint(0, config.quantizer.codebook_size, size, generator=_generator())
+        codes = torch.randint(0, config.quantizer.codebook_size, size, generator=seeded())
         return {
             name: lambda d=decoder, streams=opened[name][:rows]: d.decode([(stream, codes) for stream in streams])
             for name, decoder in decoders.items()
@@ -135,19 +127,6 @@ PARTS: tuple[Callable[[], Part], ...] = (
 )
 """Made one at a time: the weights of one are gone before the next."""
 QUICK_PARTS = PARTS[:2]
-
-
-def _fill(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Random weights whose products keep the size of what they are multiplied with; norms of 1, biases of 0."""
-    module.to(dtype).to_empty(device="cpu")
-    generator = _generator()
-    for name, weight in module.named_parameters():
-        weight.requires_grad_(False)
-        if weight.dim() == 2:
-            weight.normal_(std=weight.shape[1] ** -0.5, generator=generator)
-        else:
-            weight.fill_(0 if name.endswith("bias") else 1)
-    return module.eval()
 
 
 def _both_modes(model: nn.Module, settle: Callable[[nn.Module, Determinism, int], None]) -> dict[str, nn.Module]:
@@ -178,10 +157,6 @@ def _table(prices: list[Price]) -> Table:
 
 def _title(part: str, config: ModelConfig, dtype: torch.dtype) -> str:
     return f"{part} {config.hidden_size} {str(dtype).removeprefix('torch.')}"
-
-
-def _generator() -> torch.Generator:
-    return torch.Generator().manual_seed(SEED)
 
 
 def main() -> None:

@@ -17,11 +17,17 @@ Rounds = dict[str, list[float]]
 """Milliseconds a call in every round, by name."""
 
 
-def measure(calls: Mapping[str, Callable[[], object]], rounds: int, progress: tqdm | None = None) -> Rounds:
+def measure(
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int,
+    progress: tqdm | None = None,
+    before_round: Callable[[], None] = lambda: None,
+) -> Rounds:
     """Times all `calls` once a round, in alternating order. The first round is thrown away; `progress` counts all."""
     repeats = {name: _repeats(call) for name, call in calls.items()}
     times: Rounds = {name: [] for name in calls}
     for turn in range(rounds):
+        before_round()
         names = list(calls) if turn % 2 == 0 else list(reversed(calls))
         for name in names:
             times[name].append(_milliseconds(calls[name], repeats[name]))

@@ -25,15 +25,11 @@ async def first_audio(audio: AsyncGenerator[AudioChunk]) -> AudioChunk:
     return first
 
 
-def streamed(
-    first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput, headers: dict[str, str]
-) -> StreamingResponse:
-    """Sends bytes as they are made. A later failure breaks the body off, so that it cannot pass for a whole one."""
-    return _AudioStream(first, rest, output, headers)
+class AudioStream(StreamingResponse):
+    """Sends bytes as they are made. A later failure breaks the body off, so that it cannot pass for a whole one.
 
-
-class _AudioStream(StreamingResponse):
-    """Closes the source however it ends, also when the client is gone before the first byte."""
+    Closes the source however it ends, also when the client is gone before the first byte.
+    """
 
     def __init__(
         self, first: AudioChunk, rest: AsyncGenerator[AudioChunk], output: AudioOutput, headers: dict[str, str]

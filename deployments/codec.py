@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -37,19 +36,15 @@ class CodecDecoder:
 
     async def stream(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
         """The audio of a job, chunk by chunk. Closing it cancels the request on the backbone as well."""
-        request = job.request
-        if job.reference is not None:
-            codes = await self._service.encode(job.reference)
-            request = replace(request, prompt=replace(request.prompt, references=(codes,)))
-        async with (
-            aclosing(self._recovery.stream(request, self._generate, lambda chunk: chunk)) as frames,
-            aclosing(self._service.decode(frames, request.done)) as audio,
-        ):
+        async with aclosing(self._service.speak(job, self._generate)) as audio:
             async for chunk in audio:
                 yield chunk
 
     def _generate(self, request: SpeechRequest) -> AsyncGenerator[FrameChunk]:
-        return pull(self._backbone.options(stream=True).generate.remote(request))
+        def start(rest: SpeechRequest) -> AsyncGenerator[FrameChunk]:
+            return pull(self._backbone.options(stream=True).generate.remote(rest))
+
+        return self._recovery.stream(request, start, lambda chunk: chunk)
 
     def stats(self) -> dict[str, int]:
         return {"pid": os.getpid(), "streams": self._service.streams, "blocks_in_use": self._service.blocks_in_use}

@@ -70,7 +70,6 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         429: "The queue is full; `Retry-After` says when to try again.",
         500: "The request failed on the server.",
         503: "Not ready, or shutting down; `Retry-After` says when to try again.",
-        504: "The request took longer than the deadline.",
     }.items()
 }
 """For `responses=` of a FastAPI route."""
@@ -109,8 +108,6 @@ def to_api_error(error: BaseException) -> ApiError:
             return ApiError(503, message, SERVER_ERROR, code="unavailable", headers=_retry(_RESTART_RETRY_SECONDS))
         case ModelFailure():
             return ApiError(500, "the model failed on this request", SERVER_ERROR, code="model_failure")
-        case TimeoutError():
-            return ApiError(504, "the request took longer than allowed", SERVER_ERROR, code="timeout")
         case _:
             return ApiError(500, "an internal error occurred", SERVER_ERROR, code="internal_error")
 
@@ -137,7 +134,7 @@ def error_response(error: ApiError) -> JSONResponse:
 
 def install(app: FastAPI) -> None:
     """Gives every error of the app the shape of `error_body`: its own, the router's and unforeseen ones."""
-    for kind in (ApiError, SpeechError, TimeoutError, Exception):
+    for kind in (ApiError, SpeechError, Exception):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_invalid_parameter)

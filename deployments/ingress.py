@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from ray.serve.metrics import Counter, Histogram
 
-from deployments.audio_response import first_audio, streamed, whole
+from deployments.audio_response import AudioStream, first_audio, whole
 from deployments.http_errors import (
     ERROR_RESPONSES,
     body_too_large,
@@ -137,7 +137,7 @@ class SpeechIngress:
             "X-Channels": str(output.channels),
         }
         if body.stream:
-            return streamed(first, audio, output, headers)
+            return AudioStream(first, audio, output, headers)
         return await whole(first, audio, output, headers)
 
     def _prepare(self, raw: bytes, request_id: str) -> tuple[SpeechBody, SpeechJob, AudioOutput]:

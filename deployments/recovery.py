@@ -70,8 +70,8 @@ class Recovery:
 
     async def _pause(self, lost: int, what: str, error: Exception) -> None:
         """Waits before the next attempt, longer each time; raises ReplicaLost after the last one."""
-        self._recoveries.inc()
         if lost > self._attempts:
             raise ReplicaLost(f"{what} lost its {self._target} replica {lost} times") from error
+        self._recoveries.inc()
         log.warning("%s lost its %s replica (%s); going on with another", what, self._target, type(error).__name__)
         await asyncio.sleep(FIRST_PAUSE_SECONDS * 2 ** (lost - 1))

@@ -80,7 +80,13 @@ class BackboneSection(Placement):
 
     @property
     def limits(self) -> EngineLimits:
-        return EngineLimits(self.max_running, self.max_waiting, self.kv_blocks, self.block_size, self.prefill_rows)
+        return EngineLimits(
+            max_running=self.max_running,
+            max_waiting=self.max_waiting,
+            kv_blocks=self.kv_blocks,
+            block_size=self.block_size,
+            prefill_rows=self.prefill_rows,
+        )
 
 
 class DepthSection(Placement):
@@ -113,10 +119,11 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.backbone.max_running > self.depth.max_rows:
+        most = self.backbone.limits.max_cohort
+        if most > self.depth.max_rows:
             raise ValueError(
-                f"backbone.max_running ({self.backbone.max_running}) must not exceed depth.max_rows "
-                f"({self.depth.max_rows}): one step is one depth call"
+                f"backbone.max_running {self.backbone.max_running} makes steps of {most} rows, "
+                f"more than depth.max_rows ({self.depth.max_rows}) takes in a pass"
             )
         return self
 

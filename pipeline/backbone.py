@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Qwen3Model
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
-from pipeline.activations import ExactSiLU
+from pipeline.activations import ExactSiLU, relax_activations
 from pipeline.attention import AttentionPlan, Span, attend, plan_attention
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import ModelConfig
@@ -64,8 +64,7 @@ class Backbone(nn.Module):
     def relax(self) -> None:
         """Fused kernels without padding: faster, and bits that depend on the batch."""
         self.rows, self.relaxed = UNPADDED, True
-        for layer in self.transformer.layers:
-            layer.mlp.act_fn = nn.SiLU()
+        relax_activations(self)
 
     def new_kv_blocks(self, blocks: int, block_size: int) -> KVBlocks:
         qwen = self.config.backbone

@@ -44,7 +44,6 @@ class BatchWorker(Generic[Item, Result]):
         self._loop_task: asyncio.Task | None = None
         self._busy_since: float | None = None
         self._closed = False
-        self.batches = 0
 
     async def submit(self, item: Item) -> Result:
         """Waits for the item's result. Cancelling the caller drops the item if it has not begun."""
@@ -88,7 +87,6 @@ class BatchWorker(Generic[Item, Result]):
         return batch
 
     async def _run(self, batch: list[_Submission[Item, Result]]) -> None:
-        self.batches += 1
         self._busy_since = time.monotonic()
         try:
             results = await self._in_thread([each.item for each in batch])

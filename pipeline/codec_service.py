@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from pipeline.batch_worker import BatchWorker
 from pipeline.codec import CodecDecoder, CodecEncoder, StreamState
 from pipeline.errors import EngineStopped
 from pipeline.reference import content_key
-from pipeline.request import FrameChunk
+from pipeline.request import FrameChunk, SpeechJob, SpeechRequest
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,21 @@ class CodecService:
         self._cache: OrderedDict[str, _Clip] = OrderedDict()
         self._cache_size = cache_size
         self.streams = 0
+
+    async def speak(
+        self, job: SpeechJob, generate: Callable[[SpeechRequest], AsyncGenerator[FrameChunk]]
+    ) -> AsyncGenerator[AudioChunk]:
+        """The audio of a job: encodes its clip into the prompt and decodes the frames that `generate` makes of it."""
+        request = job.request
+        if job.reference is not None:
+            codes = await self.encode(job.reference)
+            request = replace(request, prompt=replace(request.prompt, references=(codes,)))
+        async with (
+            aclosing(generate(request)) as frames,
+            aclosing(self.decode(frames, request.done)) as audio,
+        ):
+            async for chunk in audio:
+                yield chunk
 
     async def decode(
         self, frames: AsyncIterable[FrameChunk], done: np.ndarray | None = None

@@ -1,8 +1,11 @@
-"""The sizes of a checkpoint, read from its two `config.json` files. Nothing else in the project knows a size."""
+"""The sizes of a checkpoint, read from its two `config.json` files; nothing is hard-wired."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformers import Qwen3Config
 
@@ -67,10 +70,10 @@ class ModelConfig:
     def from_dict(cls, raw: dict) -> "ModelConfig":
         """Raises CheckpointError naming the field when the architecture is not the one this project serves."""
         with _named_fields("TTS config"):
-            backbone = _backbone_config(raw.get("qwen3_config") or raw["language_config"])
+            backbone = _backbone_config(_first(raw, "qwen3_config", "language_config"))
             depth = _depth_config(raw["gpt2_config"])
             n_vq = int(raw["n_vq"])
-            pad_code = int(raw.get("audio_pad_token_id", raw.get("audio_pad_code", raw["audio_vocab_size"])))
+            pad_code = int(_first(raw, "audio_pad_token_id", "audio_pad_code", "audio_vocab_size"))
             sizes = raw.get("audio_codebook_sizes") or [raw["audio_vocab_size"]] * n_vq
             tokens = SpecialTokens(
                 pad=raw["pad_token_id"],
@@ -79,7 +82,7 @@ class ModelConfig:
                 audio_start=raw["audio_start_token_id"],
                 audio_end=raw["audio_end_token_id"],
                 user_slot=raw["audio_user_slot_token_id"],
-                assistant_slot=raw.get("audio_assistant_slot_token_id", raw.get("audio_assistant_gen_slot_token_id")),
+                assistant_slot=_first(raw, "audio_assistant_slot_token_id", "audio_assistant_gen_slot_token_id"),
             )
         _require(len(sizes) >= n_vq, f"audio_codebook_sizes lists {len(sizes)} codebooks, n_vq is {n_vq}")
         _require(
@@ -169,9 +172,9 @@ class CodecConfig:
         """Accepts the field names of older files too; raises CheckpointError naming what does not fit."""
         with _named_fields("codec config"):
             quantizer = raw["quantizer_kwargs"]
-            channels = int(raw.get("number_channels", raw.get("channels_numbers", 1)))
+            channels = int(_first(raw, "number_channels", "channels_numbers"))
             base = {
-                "sampling_rate": int(raw.get("sampling_rate") or raw["sample_rate"]),
+                "sampling_rate": int(_first(raw, "sampling_rate", "sample_rate")),
                 "channels": channels,
                 "samples_per_frame": int(raw["downsample_rate"]),
                 "interleave": bool(raw.get("enable_channel_interleave", True)) and channels > 1,
@@ -273,18 +276,23 @@ def _depth_config(raw: dict) -> DepthConfig:
     )
 
 
-class _named_fields:
-    """Turns a missing field into a CheckpointError that names it."""
+@contextmanager
+def _named_fields(where: str) -> Iterator[None]:
+    """Turns a field that is missing, or of another kind than expected, into a CheckpointError that says so."""
+    try:
+        yield
+    except KeyError as error:
+        raise CheckpointError(f"{where}: field {error.args[0]!r} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{where}: a field is not what it should be: {error}") from None
 
-    def __init__(self, where: str):
-        self.where = where
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind, error, _traceback) -> None:
-        if kind is KeyError:
-            raise CheckpointError(f"{self.where}: field {error.args[0]!r} is missing") from None
+def _first(raw: dict, *names: str) -> Any:
+    """The value of the first of these fields that is set; the first name is the current one."""
+    for name in names:
+        if raw.get(name) is not None:
+            return raw[name]
+    raise KeyError(names[0])
 
 
 def _require(condition: bool, message: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from pipeline.activations import ExactSiLU
+from pipeline.activations import ExactSiLU, relax_activations
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import DepthConfig, ModelConfig
 from pipeline.row_buckets import CPU_DEFAULT, UNPADDED
@@ -97,8 +97,7 @@ class DepthTransformer(nn.Module):
     def relax(self) -> None:
         """Fused kernels without padding: faster, and bits that depend on the batch."""
         self.rows = UNPADDED
-        for block in self.local_transformer.h:
-            block.mlp.act = nn.SiLU()
+        relax_activations(self)
 
     def new_cache(self, rows: int) -> Tensor:
         """Keys and values of one frame, float32 `[layers, 2, rows, heads, n_vq, head_dim]`."""
@@ -114,11 +113,11 @@ class DepthTransformer(nn.Module):
             x = block(x, block_cache, step, cos[step], sin[step])
         return self.local_transformer.ln_f(x)
 
-    def stop_scores(self, outputs: Tensor) -> Tensor:
+    def stop_logits(self, outputs: Tensor) -> Tensor:
         """`[rows, 2]` from the outputs of step 0: class 0 goes on, class 1 ends the utterance."""
         return self.stop_head(outputs)
 
-    def code_scores(self, outputs: Tensor, codebook: int) -> Tensor:
+    def code_logits(self, outputs: Tensor, codebook: int) -> Tensor:
         """`[rows, codebook size]` from the outputs of step `codebook`."""
         return self.audio_lm_heads[codebook](outputs)
 

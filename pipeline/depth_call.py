@@ -5,7 +5,7 @@ nothing between calls: states travel with them and come back advanced.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -112,8 +112,7 @@ def _slice(result: DepthResult, start: int, end: int) -> DepthResult:
         codes=result.codes[start:end],
         stop=result.stop[start:end],
         failed=result.failed[start:end],
-        states=replace(
-            states,
+        states=RowStates(
             seeds=states.seeds[start:end],
             frames=states.frames[start:end],
             generators=None if states.generators is None else states.generators[start:end],

@@ -304,8 +304,8 @@ class Engine:
             self._end(cohort, sequence)
         else:
             if result.states.generators is not None:
-                sequence.generator = result.states.generators[row]
-            sequence.append(result.codes[row])
+                sequence.generator = result.states.generators[row].copy()
+            sequence.append(result.codes[row].copy())
             if sequence.at_limit:
                 sequence.finish("length")
                 self._end(cohort, sequence)

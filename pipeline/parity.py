@@ -124,8 +124,8 @@ class Parity:
         stop, logits = None, []
         for codebook in range(self.config.n_vq):
             outputs = self.depth.step(inputs, cache, codebook)
-            stop = self.depth.stop_scores(outputs) if stop is None else stop
-            logits.append(self.depth.code_scores(outputs, codebook))
+            stop = self.depth.stop_logits(outputs) if stop is None else stop
+            logits.append(self.depth.code_logits(outputs, codebook))
             inputs = self.depth.embed_code(codes[:, codebook], codebook)
         return stop, torch.stack(logits, dim=1)
 

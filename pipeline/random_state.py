@@ -41,11 +41,11 @@ class CounterState:
 
 
 RowState = CounterState | torch.Generator | None
-RowStates = Sequence[RowState] | torch.Generator | None
+BatchStates = Sequence[RowState] | torch.Generator | None
 """One state a row; None stands for a batch without any, a bare generator for a batch of one row."""
 
 
-def check_row_states(states: RowStates, rows: int) -> None:
+def check_row_states(states: BatchStates, rows: int) -> None:
     """Raises ValueError unless there are as many states as rows, before anything is computed."""
     if states is None:
         return

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pipeline.depth import DepthTransformer
 from pipeline.depth_call import (
-    SAMPLING_COLUMNS,
     DepthCall,
     DepthResult,
     RowStates,
@@ -17,12 +16,14 @@ from pipeline.depth_call import (
     split_result,
 )
 from pipeline.random_state import (
+    BatchStates,
     CounterState,
     RowState,
     check_row_states,
     export_generator,
     import_generator,
 )
+from pipeline.request import SamplingParams
 from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes, unpack_emitted
 
 STOP = 1
@@ -34,7 +35,7 @@ def sample_frame(
     hidden: Tensor,
     stop_params: FilterParams,
     code_params: FilterParams,
-    states: Sequence[RowState] | torch.Generator | None = None,
+    states: BatchStates = None,
     emitted: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Codes int64 `[rows, n_vq]` and stop flags bool `[rows]` from hidden states `[rows, hidden]`.
@@ -54,7 +55,7 @@ def _sample_batch(
     hidden: Tensor,
     stop_params: FilterParams,
     code_params: FilterParams,
-    states: Sequence[RowState] | torch.Generator | None,
+    states: BatchStates,
     emitted: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     rows, n_vq = len(hidden), model.config.n_vq
@@ -66,10 +67,10 @@ def _sample_batch(
     for codebook in range(n_vq):
         outputs = model.step(inputs, cache, codebook)
         if codebook == 0:
-            stop = draw_codes(model.stop_scores(outputs)[:rows], stop_params, None, draws, STOP_DRAW) == STOP
-        scores = model.code_scores(outputs, codebook)[:rows]
-        seen = None if emitted is None else emitted[:, codebook, : scores.shape[1]]
-        codes[:, codebook] = draw_codes(scores, code_params, seen, draws, codebook + 1)
+            stop = draw_codes(model.stop_logits(outputs)[:rows], stop_params, None, draws, STOP_DRAW) == STOP
+        logits = model.code_logits(outputs, codebook)[:rows]
+        seen = None if emitted is None else emitted[:, codebook, : logits.shape[1]]
+        codes[:, codebook] = draw_codes(logits, code_params, seen, draws, codebook + 1)
         inputs = model.rows.pad(model.embed_code(codes[:, codebook], codebook))
     return codes, stop
 
@@ -116,19 +117,16 @@ class DepthSampler:
         hidden = from_wire(call.hidden, device)
         finite = torch.isfinite(hidden).all(dim=1)
         hidden = torch.where(finite.unsqueeze(1), hidden, torch.zeros_like(hidden))
-        columns = dict(zip(SAMPLING_COLUMNS, call.sampling.T, strict=True))
-        stop_params = FilterParams.from_columns(
-            columns["stop_temperature"],
-            columns["stop_top_k"],
-            columns["stop_top_p"],
-            np.ones(call.rows),
-            device,
-        )
-        code_params = FilterParams.from_columns(
-            columns["temperature"], columns["top_k"], columns["top_p"], columns["repetition_penalty"], device
-        )
+        params = [SamplingParams(*row) for row in call.sampling.tolist()]
         states = self._states(call.states)
-        codes, stop = sample_frame(self.model, hidden, stop_params, code_params, states, self._emitted(call))
+        codes, stop = sample_frame(
+            self.model,
+            hidden,
+            FilterParams.for_stop(params, device),
+            FilterParams.for_codes(params, device),
+            states,
+            self._emitted(call),
+        )
         return DepthResult(
             codes=codes.cpu().numpy(),
             stop=stop.cpu().numpy(),

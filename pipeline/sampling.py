@@ -1,10 +1,10 @@
-"""From scores to codes: repetition penalty, temperature, top-k, top-p, one draw a row.
+"""From logits to codes: repetition penalty, temperature, top-k, top-p, one draw a row.
 
-A row's code is a function of its own scores, parameters and random state, bit for bit. What makes it so:
+A row's code is a function of its own logits, parameters and random state, bit for bit. What makes it so:
 floating point is used for elementwise steps only, and everything that runs along a row (order, cumulative
 probability, the draw) works on integers, which give the same result in any order and at any width.
 
-Scores are finite or -inf (never drawn). A row with NaN or +inf gets some code in range that means nothing, or
+Logits are finite or -inf (never drawn). A row with NaN or +inf gets some code in range that means nothing, or
 the error of `torch.multinomial` if it draws from a torch stream; looking for it here would stall the device.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pipeline.philox import UNIFORM_BITS, uniform_bits
-from pipeline.random_state import CounterState, RowStates, check_row_states
+from pipeline.random_state import BatchStates, CounterState, check_row_states
 from pipeline.request import SamplingParams
 
 STOP_DRAW = 0
@@ -26,16 +26,16 @@ _Rows = slice | torch.Tensor
 
 _UNLIMITED = 2**31
 _MIN_DIVISOR = 1e-20
-"""Keeps score / temperature finite; any temperature this low picks the best score anyway."""
+"""Keeps logit / temperature finite; any temperature this low picks the best logit anyway."""
 _SHORTLIST = 64
 _LARGE_BATCH = 16
 
 
 @dataclass(frozen=True)
 class FilterParams:
-    """Sampling parameters of each row, as tensors `[B]` on the device of the scores.
+    """Sampling parameters of each row, as tensors `[B]` on the device of the logits.
 
-    temperature: float32, 0 is greedy. top_k: int64, off when <= 0 or >= the number of scores.
+    temperature: float32, 0 is greedy. top_k: int64, off when <= 0 or >= the number of logits.
     top_p: float32, off when <= 0 or >= 1. repetition_penalty: float32 > 0, off when 1.
     Not to be changed in place: derived columns are kept. A captured graph builds one from its input tensors.
     """
@@ -90,7 +90,7 @@ class FilterParams:
 
     @cached_property
     def _last_rank(self) -> torch.Tensor:
-        """Rank of the last entry within top-k, int64 `[B, 1]`, not yet cut to the number of scores."""
+        """Rank of the last entry within top-k, int64 `[B, 1]`, not yet cut to the number of logits."""
         limit = self.top_k.masked_fill(self.top_k <= 0, _UNLIMITED).masked_fill(self.greedy, 1)
         return limit[:, None] - 1
 
@@ -120,7 +120,7 @@ class Draws:
         return cls(uniform_bits(seeds, frames, draws))
 
     @classmethod
-    def from_states(cls, states: RowStates, rows: int, draws: int, device: torch.device | str = "cpu") -> "Draws":
+    def from_states(cls, states: BatchStates, rows: int, draws: int, device: torch.device | str = "cpu") -> "Draws":
         """One state a row. ValueError when their number differs from `rows`, TypeError for anything else."""
         check_row_states(states, rows)
         if states is None:
@@ -140,38 +140,38 @@ class Draws:
 
 
 def draw_codes(
-    scores: torch.Tensor,
+    logits: torch.Tensor,
     params: FilterParams,
     emitted: torch.Tensor | None,
     draws: Draws,
     draw: int,
 ) -> torch.Tensor:
-    """One code a row, int64 `[B]`, from scores `[B, V]` of any floating dtype.
+    """One code a row, int64 `[B]`, from logits `[B, V]` of any floating dtype.
 
     draw: which draw of the frame this is. emitted: bool `[B, V]`, the codes each row has emitted
     from this codebook; None when no row is penalised.
 
-    Counter rows take the inverse of the cumulative distribution, entries in order of score, then index.
+    Counter rows take the inverse of the cumulative distribution, entries in order of logit, then index.
     Generator rows take `torch.multinomial` of the row alone, a greedy row leaving its generator as it is.
     Rows without a state share one `torch.multinomial` on the global stream, greedy ones included, so that a
     batch without any state equals `torch.multinomial(filtered_probabilities(...), 1)` bit for bit.
     """
-    scores = _tempered(scores, params, emitted)
-    codes = _by_width(scores, params, lambda c, rows: c.pick(draws.bits[rows, draw : draw + 1]))
+    logits = _tempered(logits, params, emitted)
+    codes = _by_width(logits, params, lambda c, rows: c.pick(draws.bits[rows, draw : draw + 1]))
     if draws.generators or draws.unseeded is not None:
-        _draw_from_streams(codes, _dense(scores, params), params, draws)
+        _draw_from_streams(codes, _dense(logits, params), params, draws)
     return codes
 
 
 def filtered_probabilities(
-    scores: torch.Tensor, params: FilterParams, emitted: torch.Tensor | None = None
+    logits: torch.Tensor, params: FilterParams, emitted: torch.Tensor | None = None
 ) -> torch.Tensor:
     """What a draw is made from: float32 `[B, V]`, zero where filtered out. Arguments as for `draw_codes`.
 
-    A greedy row has 1 at its best score, the lowest index among equals. Fixed point drops what is far below
-    the resolution of a draw: of 1024 scores, those below 2**-28 times the best.
+    A greedy row has 1 at its best logit, the lowest index among equals. Fixed point drops what is far below
+    the resolution of a draw: of 1024 logits, those below 2**-28 times the best.
     """
-    return _dense(_tempered(scores, params, emitted), params)
+    return _dense(_tempered(logits, params, emitted), params)
 
 
 def pack_emitted(emitted: np.ndarray) -> np.ndarray:
@@ -210,16 +210,16 @@ class _Candidates:
         return torch.zeros(len(kept), size, device=kept.device).scatter_(1, self.indices, probabilities)
 
 
-def _tempered(scores: torch.Tensor, params: FilterParams, emitted: torch.Tensor | None) -> torch.Tensor:
-    scores = scores.to(torch.float32)
+def _tempered(logits: torch.Tensor, params: FilterParams, emitted: torch.Tensor | None) -> torch.Tensor:
+    logits = logits.to(torch.float32)
     if emitted is not None:
         penalty = params.repetition_penalty[:, None]
-        scores = torch.where(emitted, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
-    return scores / params._divisor
+        logits = torch.where(emitted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+    return logits / params._divisor
 
 
-def _dense(scores: torch.Tensor, params: FilterParams) -> torch.Tensor:
-    return _by_width(scores, params, lambda candidates, _rows: candidates.dense(scores.shape[1]))
+def _dense(logits: torch.Tensor, params: FilterParams) -> torch.Tensor:
+    return _by_width(logits, params, lambda candidates, _rows: candidates.dense(logits.shape[1]))
 
 
 def _draw_from_streams(codes: torch.Tensor, probabilities: torch.Tensor, params: FilterParams, draws: Draws) -> None:
@@ -233,38 +233,38 @@ def _draw_from_streams(codes: torch.Tensor, probabilities: torch.Tensor, params:
 
 
 def _by_width(
-    scores: torch.Tensor, params: FilterParams, finish: Callable[[_Candidates, _Rows], torch.Tensor]
+    logits: torch.Tensor, params: FilterParams, finish: Callable[[_Candidates, _Rows], torch.Tensor]
 ) -> torch.Tensor:
     """`finish(candidates, rows)` of every row, computed on a shortlist where a CPU finds that enough.
 
-    The width changes the cost alone: what is left out has weight 0. Other devices sort all scores, which
+    The width changes the cost alone: what is left out has weight 0. Other devices sort all logits, which
     is cheap there, while asking whether a shortlist is enough would stall them.
     """
     everything = slice(None)
-    if scores.device.type != "cpu" or scores.shape[1] <= _SHORTLIST:
-        return finish(_candidates(scores, params, everything), everything)
-    best, indices = _shortlist(scores)
+    if logits.device.type != "cpu" or logits.shape[1] <= _SHORTLIST:
+        return finish(_candidates(logits, params, everything), everything)
+    best, indices = _shortlist(logits)
     threshold = _threshold(best, params._last_rank)
     enough = best[:, -1] < threshold[:, 0]
-    result = finish(_weigh(best, indices, threshold, params._top_p_bits, scores.shape[1]), everything)
+    result = finish(_weigh(best, indices, threshold, params._top_p_bits, logits.shape[1]), everything)
     if not enough.all():
         rows = enough.logical_not_().nonzero()[:, 0]
-        result[rows] = finish(_candidates(scores, params, rows), rows)
+        result[rows] = finish(_candidates(logits, params, rows), rows)
     return result
 
 
-def _candidates(scores: torch.Tensor, params: FilterParams, rows: _Rows) -> _Candidates:
-    best, indices = scores[rows].sort(dim=-1, descending=True, stable=True)
+def _candidates(logits: torch.Tensor, params: FilterParams, rows: _Rows) -> _Candidates:
+    best, indices = logits[rows].sort(dim=-1, descending=True, stable=True)
     threshold = _threshold(best, params._last_rank[rows])
-    return _weigh(best, indices, threshold, params._top_p_bits[rows], scores.shape[1])
+    return _weigh(best, indices, threshold, params._top_p_bits[rows], logits.shape[1])
 
 
 def _weigh(
     best: torch.Tensor, indices: torch.Tensor, threshold: torch.Tensor, top_p_bits: torch.Tensor, size: int
 ) -> _Candidates:
-    """Top-k and top-p on scores sorted descending, float32 `[B, W]`, the best of `size` in vocabulary order.
+    """Top-k and top-p on logits sorted descending, float32 `[B, W]`, the best of `size` in vocabulary order.
 
-    Weights are exp(score - best score) in fixed point, scaled so that the products below stay under 2**63.
+    Weights are exp(logit - best logit) in fixed point, scaled so that the products below stay under 2**63.
     """
     scale = 2.0 ** (62 - UNIFORM_BITS - (size - 1).bit_length())
     weights = (best - best[:, :1]).exp_().mul_(scale).to(torch.int64)
@@ -276,18 +276,18 @@ def _weigh(
 
 
 def _threshold(best: torch.Tensor, last_rank: torch.Tensor) -> torch.Tensor:
-    """The k-th largest score, `[B, 1]`; scores equal to it stay. The last one when k reaches further."""
+    """The k-th largest logit, `[B, 1]`; logits equal to it stay. The last one when k reaches further."""
     return best.gather(1, last_rank.clamp(max=best.shape[1] - 1))
 
 
-def _shortlist(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `_SHORTLIST` best scores and their indices, by score descending, then index ascending."""
-    size = scores.shape[1]
-    bits = (scores + 0.0).view(torch.int32)  # -0.0 becomes 0.0, its equal
+def _shortlist(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `_SHORTLIST` best logits and their indices, by logit descending, then index ascending."""
+    size = logits.shape[1]
+    bits = (logits + 0.0).view(torch.int32)  # -0.0 becomes 0.0, its equal
     ordered = bits ^ (bits >> 31 & 0x7FFFFFFF)  # integers in the order of the floats they stand for
     keys = ordered.to(torch.int64).bitwise_left_shift_(32).bitwise_or_(torch.arange(size - 1, -1, -1))
     indices = (size - 1) - (_largest(keys, _SHORTLIST) & 0xFFFFFFFF)
-    return scores.gather(1, indices), indices
+    return logits.gather(1, indices), indices
 
 
 def _largest(keys: torch.Tensor, count: int) -> torch.Tensor:

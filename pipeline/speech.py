@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -36,7 +35,7 @@ def load_engine(
     """The engine of a text-to-speech checkpoint; `options` as for Engine."""
     config = ModelConfig.load(directory)
     backbone = load_backbone(directory, config, dtype=dtype, device=device)
-    settle_backbone(backbone, determinism, most_rows=limits.max_cohort)
+    settle_backbone(backbone, determinism, limits.max_cohort, limits.block_size)
     return Engine(backbone, Tokenizer.load(directory, config), depth, limits, **options)
 
 
@@ -107,14 +106,7 @@ class Speech:
 
     async def stream(self, job: SpeechJob) -> AsyncGenerator[AudioChunk]:
         """`generate` for callers on the loop that everything runs on."""
-        request = job.request
-        if job.reference is not None:
-            codes = await self.codec.encode(job.reference)
-            request = replace(request, prompt=replace(request.prompt, references=(codes,)))
-        async with (
-            aclosing(self.engine.stream(request)) as frames,
-            aclosing(self.codec.decode(frames, request.done)) as audio,
-        ):
+        async with aclosing(self.codec.speak(job, self.engine.stream)) as audio:
             async for chunk in audio:
                 yield chunk
 

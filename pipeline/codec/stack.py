@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.activations import relax_activations
 from pipeline.attention import Span
 from pipeline.checkpoint import Checkpoint, load_module
 from pipeline.codec.transformer import CodecTransformer, plan_step
@@ -75,9 +76,7 @@ class StageStack:
     def relax(self) -> None:
         """Fused kernels without padding: faster, and bits that depend on the batch."""
         self.rows, self.relaxed = UNPADDED, True
-        for module in self._modules:
-            if isinstance(module, CodecTransformer):
-                module.relax()
+        relax_activations(self._modules)
 
     def open(self) -> StreamState:
         """A new stream at frame 0; raises StreamError when `max_streams` are open."""

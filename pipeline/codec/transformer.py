@@ -52,11 +52,6 @@ class CodecTransformer(nn.Module):
         )
         self.output_proj = nn.Linear(stage.hidden_size, stage.output_size, bias=False)
 
-    def relax(self) -> None:
-        """torch's fused activation, whose bits depend on an element's place."""
-        for layer in self.transformer["layers"]:
-            layer.ffn[1] = nn.GELU()
-
     def forward(self, rows: Tensor, kv: KVBlocks, plan: StepPlan) -> Tensor:
         x = plan.rows.apply(self.input_proj, plan.rows.pad(rows))
         for index, layer in enumerate(self.transformer["layers"]):

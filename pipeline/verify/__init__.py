@@ -1,1 +1,1 @@
-"""Checks on a live server, over plain HTTP, that the same request gives the same bytes.."""
+"""Checks on a live server, over plain HTTP, that the same request gives the same bytes."""

@@ -3,7 +3,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from deployments.audio_response import first_audio, streamed, whole
+from deployments.audio_response import AudioStream, first_audio, whole
 from pipeline.audio import AudioOutput
 from pipeline.codec_service import AudioChunk
 from pipeline.errors import ModelFailure
@@ -40,7 +40,7 @@ def output(streaming=True):
 
 async def answer(source, receive, send):
     chunks = source.chunks()
-    response = streamed(await first_audio(chunks), chunks, output(), {"X-Seed": "1"})
+    response = AudioStream(await first_audio(chunks), chunks, output(), {"X-Seed": "1"})
     await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
 
 

@@ -27,7 +27,6 @@ MAPPED = [
     (EngineStopped(SECRET), 503, "server_error"),
     (ModelFailure(SECRET), 500, "server_error"),
     (CheckpointError(SECRET), 500, "server_error"),
-    (TimeoutError(SECRET), 504, "server_error"),
     (KeyError(SECRET), 500, "server_error"),
     (UnicodeDecodeError("utf-8", b"", 0, 1, SECRET), 500, "server_error"),
 ]

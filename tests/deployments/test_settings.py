@@ -43,7 +43,10 @@ def test_a_device_becomes_what_ray_calls_it(tmp_path):
     [
         ("model: {tts: t}\n", "model.codec: Field required"),
         (MINIMAL + "backbone: {devcie: cpu}\n", "backbone.devcie: Extra inputs are not permitted"),
-        (MINIMAL + "depth: {max_rows: 8}\n", r"backbone.max_running \(64\) must not exceed depth.max_rows \(8\)"),
+        (
+            MINIMAL + "depth: {max_rows: 8}\n",
+            r"backbone.max_running 64 makes steps of 32 rows, more than depth.max_rows \(8\)",
+        ),
         (MINIMAL + "codec: {device: tpu}\n", "codec.device: Input should be 'cpu', 'cuda' or 'npu'"),
         ("model: [\n", "is not valid YAML"),
         ("", "valid dictionary"),

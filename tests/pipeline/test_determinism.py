@@ -13,7 +13,7 @@ from pipeline.depth import load_depth
 from pipeline.determinism import (
     Determinism,
     NotInvariant,
-    _depth_scores,
+    _frame_logits,
     choose_row_buckets,
     prove_backbone,
     prove_decoder,
@@ -40,7 +40,7 @@ def settled(request):
         TINY / "codec", codec, dtype=request.param, max_streams=MOST, max_step_frames=8, n_vq=12
     )
     encoder = CodecEncoder.load(TINY / "codec", codec, dtype=request.param, max_step_frames=8)
-    settle_backbone(backbone, Determinism.BATCH_INVARIANT, MOST)
+    settle_backbone(backbone, Determinism.BATCH_INVARIANT, MOST, 64)
     settle_depth(depth, Determinism.BATCH_INVARIANT, MOST)
     settle_codec(decoder, encoder, Determinism.BATCH_INVARIANT)
     return backbone, depth, decoder, encoder
@@ -102,17 +102,17 @@ def test_a_decode_step_is_the_same_at_every_batch_size_and_position(settled):
             assert torch.equal(step(members), torch.stack([alone[i] for i in members]))
 
 
-def test_depth_scores_are_the_same_at_every_batch_size_and_position(settled):
+def test_frame_logits_are_the_same_at_every_batch_size_and_position(settled):
     depth = settled[1]
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(MOST, depth.config.hidden_size, generator=generator).to(depth.dtype)
     codes = torch.randint(0, 128, (MOST, depth.config.n_vq), generator=generator)
     with torch.inference_mode():
-        alone = torch.cat([_depth_scores(depth, hidden[i : i + 1], codes[i : i + 1]) for i in range(MOST)])
+        alone = torch.cat([_frame_logits(depth, hidden[i : i + 1], codes[i : i + 1]) for i in range(MOST)])
         for size in range(1, MOST + 1):
             for shift in range(0, MOST, 5):
                 rows = [(shift + i) % MOST for i in range(size)]
-                assert torch.equal(_depth_scores(depth, hidden[rows], codes[rows]), alone[rows])
+                assert torch.equal(_frame_logits(depth, hidden[rows], codes[rows]), alone[rows])
 
 
 def test_decoded_audio_is_the_same_for_every_number_of_streams(settled):
@@ -132,14 +132,14 @@ def test_the_relaxed_mode_computes_the_same_but_does_not_keep_the_promise(golden
     config = ModelConfig.load(TINY / "tts")
     backbone = load_backbone(TINY / "tts", config, dtype=torch.float32)
     depth = load_depth(TINY / "tts", config, dtype=torch.float32)
-    settle_backbone(backbone, Determinism.RELAXED, MOST)
+    settle_backbone(backbone, Determinism.RELAXED, MOST, 64)
     settle_depth(depth, Determinism.RELAXED, MOST)
     rows = golden["backbone.rows"]
     kv = backbone.new_kv_blocks(8, 64)
     (table,) = new_tables(kv, [len(rows)])
     hidden = backbone(rows, [Span(table, 0, len(rows))], kv)
     torch.testing.assert_close(hidden, golden["backbone.hidden"], rtol=1e-4, atol=2e-5)
-    assert not (prove_backbone(backbone) and prove_depth(depth))
+    assert not (prove_backbone(backbone, 64) and prove_depth(depth))
 
 
 def test_the_relaxed_codec_computes_the_same(golden):
@@ -171,9 +171,9 @@ def test_one_fixed_row_count_keeps_the_promise_too(settled):
     kept = backbone.rows, depth.rows, decoder.stack.rows
     fixed = RowBuckets(32, limit=32)
     try:
-        backbone.rows = RowBuckets(128, limit=128)
+        backbone.rows = RowBuckets(256, limit=256)
         depth.rows = decoder.stack.rows = fixed
-        assert prove_backbone(backbone)
+        assert prove_backbone(backbone, 64)
         assert prove_depth(depth)
         assert prove_decoder(decoder)
     finally:

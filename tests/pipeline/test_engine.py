@@ -270,8 +270,9 @@ async def test_a_request_accepted_elsewhere_is_never_refused_and_does_not_queue_
 
     tasks = [asyncio.create_task(run("running", request(max_frames=40)))]
     await until(lambda: engine.running == 1)
-    tasks += [asyncio.create_task(run(f"queued {i}", request(max_frames=5))) for i in range(2)]
-    await until(lambda: len(engine.waiting) == 2)
+    for i in range(2):
+        tasks.append(asyncio.create_task(run(f"queued {i}", request(max_frames=5))))
+        await until(lambda held=i + 1: len(engine.waiting) == held)
     tasks.append(asyncio.create_task(run("resumed", request(max_frames=5).after([]))))
     await asyncio.gather(*tasks)
     assert finished == ["running", "resumed", "queued 0", "queued 1"]

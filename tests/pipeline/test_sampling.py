@@ -29,9 +29,9 @@ def scores_of(rows, size=1024, seed=0):
     return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)) * 3
 
 
-def draw(scores, params, states, index=1, emitted=None):
-    draws = Draws.from_states(states, len(scores), NUM_DRAWS)
-    return draw_codes(scores, FilterParams.for_codes(params), emitted, draws, index)
+def draw(logits, params, states, index=1, emitted=None):
+    draws = Draws.from_states(states, len(logits), NUM_DRAWS)
+    return draw_codes(logits, FilterParams.for_codes(params), emitted, draws, index)
 
 
 def log(*probabilities):
@@ -99,11 +99,11 @@ def test_a_counter_draw_inverts_the_distribution_in_order_of_score_then_index(pr
 
 @pytest.mark.parametrize("size", [4, 1024])
 def test_each_entry_owns_the_uniforms_from_its_start_up_to_the_next(size):
-    scores = torch.full((6, size), -math.inf)
-    scores[:, :4] = 0.0
+    logits = torch.full((6, size), -math.inf)
+    logits[:, :4] = 0.0
     quarter = 2**24 // 4
     bits = torch.tensor([[0], [quarter - 1], [quarter], [2 * quarter - 1], [2 * quarter], [2**24 - 1]])
-    codes = draw_codes(scores, FilterParams.for_codes([PLAIN] * 6), None, Draws(bits), STOP_DRAW)
+    codes = draw_codes(logits, FilterParams.for_codes([PLAIN] * 6), None, Draws(bits), STOP_DRAW)
     assert codes.tolist() == [0, 0, 1, 1, 2, 3]
 
 
@@ -115,30 +115,30 @@ def test_top_p_keeps_the_entry_that_starts_at_exactly_p():
 
 def test_ties_with_the_last_of_top_k_stay_however_many():
     params = FilterParams.for_codes([SamplingParams(temperature=1.0, top_k=3, top_p=1.0)])
-    scores = torch.full((1, 1024), -1.0)
-    scores[0, 100:400] = 0.0
-    scores[0, 250] = -0.0
-    probabilities = filtered_probabilities(scores, params)
+    logits = torch.full((1, 1024), -1.0)
+    logits[0, 100:400] = 0.0
+    logits[0, 250] = -0.0
+    probabilities = filtered_probabilities(logits, params)
     assert probabilities.nonzero()[:, 1].tolist() == list(range(100, 400))
     torch.testing.assert_close(probabilities[0, 100:400], torch.full((300,), 1 / 300))
 
 
 @pytest.mark.parametrize("size", [2, 128, 1024])
 def test_top_k_of_all_scores_or_more_is_off(size):
-    scores = scores_of(3, size)
-    off = filtered_probabilities(scores, FilterParams.for_codes([PLAIN] * 3))
-    torch.testing.assert_close(off, scores.softmax(-1))
+    logits = scores_of(3, size)
+    off = filtered_probabilities(logits, FilterParams.for_codes([PLAIN] * 3))
+    torch.testing.assert_close(off, logits.softmax(-1))
     for top_k in (-1, size, size + 1, 10**12):
         params = FilterParams.for_codes([SamplingParams(temperature=1.0, top_k=top_k, top_p=1.0)] * 3)
-        assert torch.equal(filtered_probabilities(scores, params), off)
+        assert torch.equal(filtered_probabilities(logits, params), off)
 
 
 @pytest.mark.parametrize("states", [None, [CounterState(9)], [torch.Generator()]])
 def test_greedy_takes_the_lowest_of_the_best_after_the_penalty(states):
-    scores = torch.tensor([[1.0, 2.0, -0.0, 4.0, 2.0, 0.0]])
+    logits = torch.tensor([[1.0, 2.0, -0.0, 4.0, 2.0, 0.0]])
     emitted = torch.tensor([[False, False, False, True, False, False]])
     greedy = SamplingParams(temperature=0.0, repetition_penalty=3.0)
-    assert draw(scores, [greedy], states, emitted=emitted).tolist() == [1]
+    assert draw(logits, [greedy], states, emitted=emitted).tolist() == [1]
     signed_zeros = torch.linspace(-9, -8, 1024)[None]
     signed_zeros[0, [10, 20]] = torch.tensor([-0.0, 0.0])
     assert draw(signed_zeros, [greedy], states).tolist() == [10]
@@ -146,9 +146,9 @@ def test_greedy_takes_the_lowest_of_the_best_after_the_penalty(states):
 
 
 def test_tiny_temperature_is_greedy():
-    scores = scores_of(4)
+    logits = scores_of(4)
     params = [SamplingParams(temperature=1e-40)] * 4
-    assert torch.equal(draw(scores, params, [CounterState(i) for i in range(4)]), scores.argmax(-1))
+    assert torch.equal(draw(logits, params, [CounterState(i) for i in range(4)]), logits.argmax(-1))
 
 
 def test_stop_head_uses_its_own_parameters_and_no_penalty():
@@ -162,52 +162,52 @@ def test_stop_head_uses_its_own_parameters_and_no_penalty():
 
 
 def test_half_precision_scores_are_drawn_in_float32():
-    scores = scores_of(8).to(torch.bfloat16)
+    logits = scores_of(8).to(torch.bfloat16)
     states = [CounterState(seed) for seed in range(8)]
     params = [SamplingParams()] * 8
-    assert torch.equal(draw(scores, params, states), draw(scores.float(), params, states))
+    assert torch.equal(draw(logits, params, states), draw(logits.float(), params, states))
 
 
 @pytest.mark.parametrize("states", [None, [None] * 6])
 def test_a_batch_without_states_is_the_plain_batched_draw(states):
-    scores = scores_of(6)
+    logits = scores_of(6)
     requests = [SamplingParams(), PLAIN, GREEDY, SamplingParams(top_k=3), SamplingParams(top_p=0.3), PLAIN]
     for index in range(NUM_DRAWS):
         torch.manual_seed(index)
-        plain = torch.multinomial(filtered_probabilities(scores, FilterParams.for_codes(requests)), 1)[:, 0]
+        plain = torch.multinomial(filtered_probabilities(logits, FilterParams.for_codes(requests)), 1)[:, 0]
         after = torch.get_rng_state()
         torch.manual_seed(index)
-        assert torch.equal(draw(scores, requests, states, index), plain)
+        assert torch.equal(draw(logits, requests, states, index), plain)
         assert torch.equal(torch.get_rng_state(), after)
 
 
 def test_generator_rows_draw_as_if_served_one_by_one():
-    scores, params = scores_of(5), [SamplingParams(top_k=k) for k in (0, 1, 25, 70, 300)]
+    logits, params = scores_of(5), [SamplingParams(top_k=k) for k in (0, 1, 25, 70, 300)]
     generators = [torch.Generator().manual_seed(42 + row) for row in range(5)]
-    together = [draw(scores, params, generators, index) for index in range(NUM_DRAWS)]
+    together = [draw(logits, params, generators, index) for index in range(NUM_DRAWS)]
     for row in range(5):
         generator = torch.Generator().manual_seed(42 + row)
-        probabilities = filtered_probabilities(scores[row : row + 1], FilterParams.for_codes(params[row : row + 1]))
+        probabilities = filtered_probabilities(logits[row : row + 1], FilterParams.for_codes(params[row : row + 1]))
         for codes in together:
             assert codes[row] == torch.multinomial(probabilities, 1, generator=generator)[0, 0]
 
 
 def test_a_scalar_generator_equals_a_list_of_one():
-    scores = scores_of(1)
+    logits = scores_of(1)
     first, second = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
     for index in range(NUM_DRAWS):
-        assert draw(scores, [PLAIN], first, index) == draw(scores, [PLAIN], [second], index)
+        assert draw(logits, [PLAIN], first, index) == draw(logits, [PLAIN], [second], index)
 
 
 def test_unseeded_rows_leave_seeded_rows_alone_and_draw_from_the_global_stream():
-    scores, params = scores_of(4), [PLAIN] * 4
+    logits, params = scores_of(4), [PLAIN] * 4
     alone = [torch.Generator().manual_seed(seed) for seed in (0, 2)]
-    expected = draw(scores[[0, 2]], params[:2], alone)
+    expected = draw(logits[[0, 2]], params[:2], alone)
     mixed = [torch.Generator().manual_seed(0), None, torch.Generator().manual_seed(2), None]
     torch.manual_seed(11)
-    codes = draw(scores, params, mixed)
+    codes = draw(logits, params, mixed)
     torch.manual_seed(11)
-    unseeded = torch.multinomial(filtered_probabilities(scores[[1, 3]], FilterParams.for_codes(params[:2])), 1)
+    unseeded = torch.multinomial(filtered_probabilities(logits[[1, 3]], FilterParams.for_codes(params[:2])), 1)
     assert torch.equal(codes[[0, 2]], expected)
     assert torch.equal(codes[[1, 3]], unseeded[:, 0])
     for mine, other in zip(alone, mixed[::2], strict=True):
@@ -248,9 +248,9 @@ def test_seeds_and_frames_as_tensors_are_the_same_draws():
 
 
 def test_each_draw_of_a_frame_and_each_frame_is_another():
-    scores = torch.zeros(1, 1024)
+    logits = torch.zeros(1, 1024)
     drawn = [
-        tuple(draw(scores, [PLAIN], [CounterState(8, frame)], index).item() for index in range(NUM_DRAWS))
+        tuple(draw(logits, [PLAIN], [CounterState(8, frame)], index).item() for index in range(NUM_DRAWS))
         for frame in range(20)
     ]
     assert len(set(drawn)) == 20
@@ -258,19 +258,19 @@ def test_each_draw_of_a_frame_and_each_frame_is_another():
 
 
 def test_an_infinitely_low_score_is_never_drawn():
-    scores = torch.full((500, 128), -math.inf)
-    scores[:, [5, 70]] = 1.0
-    codes = draw(scores, [PLAIN] * 500, [CounterState(seed) for seed in range(500)])
+    logits = torch.full((500, 128), -math.inf)
+    logits[:, [5, 70]] = 1.0
+    codes = draw(logits, [PLAIN] * 500, [CounterState(seed) for seed in range(500)])
     assert set(codes.tolist()) == {5, 70}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_broken_row_stays_in_range_and_away_from_its_neighbours(bad):
-    scores, params = scores_of(3), [SamplingParams()] * 3
+    logits, params = scores_of(3), [SamplingParams()] * 3
     states = [CounterState(seed) for seed in range(3)]
-    healthy = draw(scores, params, states)
-    scores[1, 7] = bad
-    codes = draw(scores, params, states)
+    healthy = draw(logits, params, states)
+    logits[1, 7] = bad
+    codes = draw(logits, params, states)
     assert torch.equal(codes[[0, 2]], healthy[[0, 2]])
     assert 0 <= codes[1] < 1024
 

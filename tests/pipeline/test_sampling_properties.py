@@ -23,7 +23,7 @@ SAMPLING = settings.get_profile("sampling")
 class Row:
     content: int
     coarse: bool
-    """Scores on a grid: most of them tie, often more than fit a shortlist."""
+    """Logits on a grid: most of them tie, often more than fit a shortlist."""
     params: SamplingParams
     kind: str
     seed: int
@@ -35,7 +35,7 @@ class Row:
             return CounterState(self.seed, self.frame)
         return torch.Generator().manual_seed(self.seed) if self.kind == "generator" else None
 
-    def scores(self, size):
+    def logits(self, size):
         values = torch.randn(size, generator=torch.Generator().manual_seed(self.content)) * 3
         return values.round() if self.coarse else values
 
@@ -71,11 +71,11 @@ NEIGHBOURS = st.lists(rows(st.sampled_from(["counter", "generator", "none"])), m
 
 
 def draw(batch, size, index):
-    scores = torch.stack([row.scores(size) for row in batch])
+    logits = torch.stack([row.logits(size) for row in batch])
     emitted = torch.stack([row.emitted(size) for row in batch])
     params = FilterParams.for_codes([row.params for row in batch])
     draws = Draws.from_states([row.state for row in batch], len(batch), NUM_DRAWS)
-    return draw_codes(scores, params, emitted, draws, index)
+    return draw_codes(logits, params, emitted, draws, index)
 
 
 @SAMPLING
@@ -99,10 +99,10 @@ def test_order_does_not_matter(batch, random, size, index):
 @given(rows(SEEDED), NEIGHBOURS, SIZES)
 def test_probabilities_have_the_same_bits_in_any_batch(row, neighbours, size):
     batch = [row, *neighbours]
-    scores = torch.stack([each.scores(size) for each in batch])
+    logits = torch.stack([each.logits(size) for each in batch])
     params = FilterParams.for_codes([each.params for each in batch])
-    together = filtered_probabilities(scores, params)
-    alone = filtered_probabilities(scores[:1], FilterParams.for_codes([row.params]))
+    together = filtered_probabilities(logits, params)
+    alone = filtered_probabilities(logits[:1], FilterParams.for_codes([row.params]))
     assert torch.equal(together[:1], alone)
 
 
@@ -121,12 +121,12 @@ def test_the_shortlist_changes_nothing_but_the_cost(monkeypatch, size, count):
         )
         for content in range(count)
     ]
-    scores = torch.stack([row.scores(size) for row in batch])
+    logits = torch.stack([row.logits(size) for row in batch])
     params = FilterParams.for_codes([row.params for row in batch])
     short = [draw(batch, size, index) for index in range(NUM_DRAWS)]
-    probabilities = filtered_probabilities(scores, params)
+    probabilities = filtered_probabilities(logits, params)
     monkeypatch.setattr(sampling, "_SHORTLIST", size)
-    assert torch.equal(filtered_probabilities(scores, params), probabilities)
+    assert torch.equal(filtered_probabilities(logits, params), probabilities)
     for index, codes in enumerate(short):
         assert torch.equal(codes, draw(batch, size, index))
 

@@ -1,0 +1,165 @@
+"""`python -m benchmarks.end_to_end`: C requests at once over HTTP, batched against the serial fallback.
+
+Two servers of the embedded model in one Ray instance take turns: `batched` draws all rows of a step in one pass,
+`serial` has a depth model that declares `accepts_generators = False`. The answers must have the same bytes.
+"""
+
+import asyncio
+import hashlib
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import httpx
+from rich.table import Table
+from tqdm import tqdm
+
+from benchmarks.playback import Playback, play
+from benchmarks.results import BenchmarkFailed, integers, new_table, option_parser, report
+from benchmarks.serving import BATCHED, SERIAL, check_health, cluster, deploy, peak_memory
+from benchmarks.workload import body
+
+SERVERS = (BATCHED, SERIAL)
+CONCURRENCY, QUICK_CONCURRENCY = (1, 8, 16, 32, 64), (1, 8, 16)
+ROUNDS, QUICK_ROUNDS = 5, 3
+MAX_FRAMES = 50
+_SAMPLE_BYTES = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    playback: Playback
+    digest: str
+
+
+@dataclass(frozen=True)
+class Round:
+    """C requests sent at once."""
+
+    seconds: float
+    answers: list[Answer]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server at one concurrency: medians over the rounds, percentiles over all their requests."""
+
+    server: str
+    concurrency: int
+    seconds: float
+    first_audio_p50: float
+    first_audio_p95: float
+    real_time_factor: float
+    audio_per_second: float
+    underruns: float
+    """of all streams, a round"""
+    silence: float
+    """s of all streams, a round"""
+
+
+async def speak(client: httpx.AsyncClient, server: str, fields: dict) -> Answer:
+    began = time.perf_counter()
+    arrivals, digest = [], hashlib.sha256()
+    async with client.stream("POST", f"/{server}/v1/audio/speech", json=fields) as response:
+        if response.status_code != 200:
+            raise BenchmarkFailed(f"the {server} server answered {response.status_code}: {await response.aread()}")
+        rate = int(response.headers["x-sample-rate"]) * int(response.headers["x-channels"]) * _SAMPLE_BYTES
+        async for part in response.aiter_raw():
+            arrivals.append((time.perf_counter() - began, len(part) / rate))
+            digest.update(part)
+    return Answer(play(arrivals), digest.hexdigest())
+
+
+async def one_round(url: str, server: str, concurrency: int) -> Round:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
+        began = time.perf_counter()
+        answers = await asyncio.gather(*(speak(client, server, body(i, MAX_FRAMES)) for i in range(concurrency)))
+        return Round(time.perf_counter() - began, answers)
+
+
+def measure(url: str, concurrency: int, rounds: int, progress: tqdm) -> dict[str, list[Round]]:
+    """Both servers in every round, in alternating order; the first round is thrown away."""
+    done: dict[str, list[Round]] = {server: [] for server in SERVERS}
+    for turn in range(rounds):
+        for server in SERVERS if turn % 2 == 0 else SERVERS[::-1]:
+            done[server].append(asyncio.run(one_round(url, server, concurrency)))
+            check_health(url, server)
+            progress.update()
+    return {server: each[1:] for server, each in done.items()}
+
+
+def _row(server: str, concurrency: int, rounds: list[Round]) -> Row:
+    heard = [answer.playback for each in rounds for answer in each.answers]
+    first = sorted(playback.first_audio for playback in heard)
+
+    def a_round(field: str) -> float:
+        return statistics.median(sum(getattr(a.playback, field) for a in each.answers) for each in rounds)
+
+    return Row(
+        server=server,
+        concurrency=concurrency,
+        seconds=statistics.median(each.seconds for each in rounds),
+        first_audio_p50=statistics.median(first),
+        first_audio_p95=first[round(0.95 * (len(first) - 1))],
+        real_time_factor=statistics.median(playback.real_time_factor for playback in heard),
+        audio_per_second=statistics.median(sum(a.playback.audio for a in r.answers) / r.seconds for r in rounds),
+        underruns=a_round("underruns"),
+        silence=a_round("silence"),
+    )
+
+
+def _ratio(done: dict[str, list[Round]]) -> float:
+    return statistics.median(s.seconds / b.seconds for b, s in zip(done[BATCHED], done[SERIAL], strict=True))
+
+
+def _check_bytes(done: dict[str, list[Round]], known: dict[int, str]) -> None:
+    """Every answer to a request has the bytes of the first, whichever server made it and beside whom."""
+    for each in (each for rounds in done.values() for each in rounds):
+        for index, answer in enumerate(each.answers):
+            if known.setdefault(index, answer.digest) != answer.digest:
+                raise BenchmarkFailed(f"request {index} got other bytes than before")
+
+
+def _table(rows: list[Row], ratios: dict[int, float]) -> Table:
+    columns = ("seconds", "serial / batched", "first audio p50, p95 s", "RTF", "audio s / s", "underruns", "silence s")
+    table = new_table("C requests at once over HTTP, embedded model", "server", "C", *columns)
+    for r in rows:
+        ratio = f"{ratios[r.concurrency]:.2f}" if r.server == SERIAL else ""
+        first = f"{r.first_audio_p50:.2f}, {r.first_audio_p95:.2f}"
+        rates = (f"{r.real_time_factor:.2f}", f"{r.audio_per_second:.2f}", f"{r.underruns:g}", f"{r.silence:.2f}")
+        table.add_row(r.server, str(r.concurrency), f"{r.seconds:.2f}", ratio, first, *rates)
+    return table
+
+
+def _memory_table(peaks: dict[str, float]) -> Table:
+    table = new_table("peak resident memory", "process", "MiB")
+    for name, peak in peaks.items():
+        table.add_row(name, f"{peak:.0f}")
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = option_parser("end_to_end", __doc__, ROUNDS)
+    parser.add_argument("--concurrency", type=integers, help="for example 1,8,64; at most 64")
+    options = parser.parse_args(arguments)
+    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
+    rows, ratios, known = [], {}, {}
+    with cluster() as url:
+        for server in SERVERS:
+            deploy(server, url)
+        with tqdm(total=len(levels) * rounds * len(SERVERS), desc="end to end") as progress:
+            for concurrency in levels:
+                done = measure(url, concurrency, rounds, progress)
+                _check_bytes(done, known)
+                ratios[concurrency] = _ratio(done)
+                rows += [_row(server, concurrency, done[server]) for server in SERVERS]
+        peaks = peak_memory()
+    numbers = {"serial_over_batched": ratios, "rows": [asdict(r) for r in rows], "peak_memory_mib": peaks}
+    report("end_to_end", options, (_table(rows, ratios), _memory_table(peaks)), rounds=rounds, **numbers)
+
+
+if __name__ == "__main__":
+    main()
