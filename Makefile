@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help venv serve test lint bench-determinism embedded lock clean
+.PHONY: help venv serve test lint bench-determinism bench embedded lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,12 +32,15 @@ lint: $(READY)  ## style
 bench-determinism: $(READY)  ## the price of determinism: batch_invariant against relaxed
 	$(BIN)/python -m benchmarks.determinism
 
+bench: $(READY)  ## the other benchmarks; ARGS=--quick takes about two minutes
+	$(BIN)/python -m benchmarks $(ARGS)
+
 embedded: $(READY)  ## make the embedded model anew, from its fixed seed
 	$(BIN)/python -m pipeline.random_checkpoint models/embedded
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet '.[test]'
+	build/lock/bin/pip install --quiet '.[bench,test]'
 	(sed '/^[^#]/d' requirements.lock; build/lock/bin/pip freeze --exclude moss-tts-serve | sed 's/+cpu$$//') > build/requirements.lock
 	mv build/requirements.lock requirements.lock
 

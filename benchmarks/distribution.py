@@ -1,7 +1,7 @@
 """`python -m benchmarks.distribution`: the price of three deployments beside one process, for the same jobs.
 
-`pipeline.speech.Speech` in this process takes turns with the deployments codec, backbone and depth, which are called through
-the codec's handle, without HTTP. Torch has one thread in either. The audio must have the same bytes.
+`pipeline.speech.Speech` in this process takes turns with the deployments codec, backbone and depth, which are called
+through the handle of the codec, without HTTP. Torch has one thread in either. The audio must have the same bytes.
 """
 
 import hashlib

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import math
 import sys
-from collections.abc import Callable
 
 import httpx
 from rich.console import Console
@@ -30,9 +29,8 @@ async def verify(arguments: argparse.Namespace) -> int:
     common = {name: getattr(arguments, name) for name in ("model", "voice", "max_frames") if getattr(arguments, name)}
     seeded = seeded_cases(arguments.requests, arguments.seed, common)
     unseeded = unseeded_cases(arguments.requests, common)
-    console, failure = Console(highlight=False, markup=False, emoji=False), None
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
+    width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+    console, failure = Console(width=width, highlight=False, markup=False, emoji=False), None
     timeout, limits = httpx.Timeout(None, connect=10.0), httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=arguments.url, timeout=timeout, limits=limits) as http:
         check = Check(SpeechClient(http, arguments.timeout), seeded, unseeded, console)
@@ -54,18 +52,22 @@ def _arguments() -> argparse.Namespace:
         description=__doc__.split(": ", 1)[1],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add, count, seconds = parser.add_argument, _above_zero(int, "a whole number"), _above_zero(float, "seconds")
+    add = parser.add_argument
     add("--url", type=_url, required=True, help="the server, with or without /v1: http://127.0.0.1:8000")
-    add("--requests", type=count, default=16, metavar="N", help="different requests (default: 16)")
-    add("--concurrency", type=count, default=8, metavar="C", help="requests at once in a round (default: 8)")
-    add("--rounds", type=count, default=3, metavar="N", help="rounds; two have each request both ways (default: 3)")
+    add("--requests", type=int, default=16, metavar="N", help="different requests (default: 16)")
+    add("--concurrency", type=int, default=8, metavar="C", help="requests at once in a round (default: 8)")
+    add("--rounds", type=int, default=3, metavar="N", help="rounds; two have each request both ways (default: 3)")
     add("--seed", type=int, default=0, metavar="S", help="of the requests' seeds and the rounds' order (default: 0)")
     waits = "seconds a request may take, waits for a busy server (429, Retry-After) included (default: 300)"
-    add("--timeout", type=seconds, default=300.0, metavar="S", help=waits)
-    add("--max-frames", type=count, default=150, metavar="N", help="80 ms frames of audio at most (default: 150)")
+    add("--timeout", type=float, default=300.0, metavar="S", help=waits)
+    add("--max-frames", type=int, default=150, metavar="N", help="80 ms frames of audio at most (default: 150)")
     add("--model", help="name of the model, where the server needs one")
     add("--voice", help="name of the voice; requests with a clip use the clip's")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for name in ("requests", "concurrency", "rounds", "timeout", "max_frames"):
+        if not 0 < getattr(arguments, name) < math.inf:
+            parser.error(f"argument --{name.replace('_', '-')}: must be above 0, not {getattr(arguments, name)}")
+    return arguments
 
 
 def _url(value: str) -> str:
@@ -76,19 +78,6 @@ def _url(value: str) -> str:
     if not valid:
         raise argparse.ArgumentTypeError(f"must be like http://127.0.0.1:8000, not {value!r}")
     return value.rstrip("/").removesuffix("/v1")
-
-
-def _above_zero(kind: type, what: str) -> Callable[[str], float]:
-    def parsed(value: str) -> float:
-        try:
-            number = kind(value)
-        except ValueError:
-            number = math.nan
-        if not 0 < number < math.inf:
-            raise argparse.ArgumentTypeError(f"must be {what} above 0, not {value!r}")
-        return number
-
-    return parsed
 
 
 def main() -> int:

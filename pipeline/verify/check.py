@@ -121,7 +121,7 @@ def print_verdicts(console: Console, cases: list[Case]) -> None:
     if table.row_count:
         console.print(table)
     compared, different = sum(case.compared for case in cases), sum(case.different for case in cases)
-    same = f"all {compared} answers have the bytes of the first to the same request"
-    differ = f"{different} of {compared} answers differ from the first to the same request"
-    if compared:
-        console.print(differ if different else same, style="bold red" if different else "bold green", soft_wrap=True)
+    if different:
+        console.print(f"{different} of {compared} answers differ from the first to the same request", style="bold red")
+    elif compared:
+        console.print(f"all {compared} answers have the bytes of the first to the same request", style="bold green")
