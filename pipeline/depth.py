@@ -88,11 +88,11 @@ class DepthTransformer(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.stop_head.weight.dtype
+        return self.local_transformer.ln_f.weight.dtype
 
     @property
     def device(self) -> torch.device:
-        return self.stop_head.weight.device
+        return self.local_transformer.ln_f.weight.device
 
     def relax(self) -> None:
         """Fused kernels without padding: faster, and bits that depend on the batch."""

@@ -11,7 +11,6 @@ from enum import StrEnum
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pipeline.attention import Span
 from pipeline.backbone import Backbone
@@ -19,6 +18,7 @@ from pipeline.codec import CodecDecoder, CodecEncoder
 from pipeline.depth import DepthTransformer
 from pipeline.errors import SpeechError
 from pipeline.kv_blocks import BlockTable
+from pipeline.packed_linear import Linear, linear_device, linear_dtype, pack_linears
 from pipeline.row_buckets import RowBuckets
 
 log = logging.getLogger(__name__)
@@ -45,20 +45,22 @@ def settle_backbone(backbone: Backbone, mode: Determinism, most_rows: int, block
 
     Raises NotInvariant where the promise cannot be kept.
     """
+    pack_linears(backbone.transformer.layers)
     if mode is Determinism.RELAXED:
         backbone.relax()
         return
-    backbone.rows = choose_row_buckets(_weights(backbone.transformer.layers), most_rows)
+    backbone.rows = choose_row_buckets(linears(backbone.transformer.layers), most_rows)
     _require(prove_backbone(backbone, block_size), "backbone")
     _log("backbone", backbone.rows, backbone.dtype, backbone.device)
 
 
 def settle_depth(depth: DepthTransformer, mode: Determinism, most_rows: int) -> None:
     """As `settle_backbone`, for the depth transformer and passes of up to `most_rows`."""
+    pack_linears(depth)
     if mode is Determinism.RELAXED:
         depth.relax()
         return
-    depth.rows = choose_row_buckets(_weights(depth), most_rows)
+    depth.rows = choose_row_buckets(linears(depth), most_rows)
     _require(prove_depth(depth), "depth transformer")
     _log("depth transformer", depth.rows, depth.dtype, depth.device)
 
@@ -66,66 +68,88 @@ def settle_depth(depth: DepthTransformer, mode: Determinism, most_rows: int) -> 
 def settle_codec(decoder: CodecDecoder, encoder: CodecEncoder, mode: Determinism) -> None:
     """As `settle_backbone`, for both halves of the codec. The encoder takes one clip at a time, so the shapes of its
     products depend on the clip alone and need no proof."""
+    for half in (decoder, encoder):
+        pack_linears(half.stack.modules)
     if mode is Determinism.RELAXED:
         decoder.stack.relax()
         encoder.stack.relax()
         return
-    parts = (decoder.stack, decoder.quantizer, encoder.stack, encoder.quantizer)
-    rows = choose_row_buckets([weight for part in parts for weight in part.weights()], 1)
-    decoder.stack.rows = encoder.stack.rows = rows
+    layers = [
+        layer for half in (decoder, encoder) for layer in (*linears(half.stack.modules), *half.quantizer.linears())
+    ]
+    decoder.stack.rows = encoder.stack.rows = choose_row_buckets(layers, 1)
     _require(prove_decoder(decoder), "codec decoder")
-    _log("codec", rows, decoder.dtype, decoder.device)
+    _log("codec", decoder.stack.rows, decoder.dtype, decoder.device)
 
 
-def choose_row_buckets(weights: Iterable[Tensor], most_rows: int) -> RowBuckets:
-    """The smallest padding at which every product with these weights `[out, in]` gives a row the same bits.
+def choose_row_buckets(layers: Iterable[Linear], most_rows: int) -> RowBuckets:
+    """The smallest padding at which every one of these layers gives a row the same bits.
 
     On a CPU multiples of a few rows agree. Elsewhere kernels change with the row count, so there it is one count, of
     at least `most_rows`. Raises NotInvariant when none agrees.
     """
-    distinct = list({(weight.shape, weight.dtype): weight for weight in weights}.values())
-    if distinct[0].device.type == "cpu":
+    probes = [_Probe(layer) for layer in {_kind(layer): layer for layer in layers}.values()]
+    if all(probe.device.type == "cpu" for probe in probes):
         for multiple in MULTIPLES:
-            if all(_agrees_at_multiples(weight, multiple) for weight in distinct):
+            if all(_agrees_at_multiples(probe, multiple) for probe in probes):
                 return RowBuckets(multiple)
     for count in (each for each in FIXED if each >= most_rows):
-        if all(_agrees_at(weight, count) for weight in distinct):
+        if all(_agrees_at(probe, count) for probe in probes):
             return RowBuckets(count, limit=count)
+    shapes = sorted((probe.layer.in_features, probe.layer.out_features) for probe in probes)
     raise NotInvariant(
-        f"no row count gives the same bits in every batch for weights {sorted(tuple(w.shape) for w in distinct)}; "
+        f"no row count gives the same bits in every batch for layers of (in, out) sizes {shapes}; "
         "set determinism: relaxed to serve without the promise"
     )
 
 
+def linears(module: nn.Module) -> list[Linear]:
+    """Every product of rows with weights in the module."""
+    return [layer for layer in module.modules() if isinstance(layer, Linear)]
+
+
+def _kind(layer: Linear) -> tuple:
+    """Layers of one kind run the same kernels."""
+    return type(layer), layer.in_features, layer.out_features, linear_dtype(layer)
+
+
+class _Probe:
+    """A layer with random rows to try it on."""
+
+    def __init__(self, layer: Linear):
+        self.layer = layer
+        self.dtype, self.device = linear_dtype(layer), linear_device(layer)
+
+    def rows(self, count: int) -> Tensor:
+        values = torch.randn(count, self.layer.in_features, generator=torch.Generator().manual_seed(SEED))
+        return values.to(device=self.device, dtype=self.dtype)
+
+
 @torch.inference_mode()
-def _agrees_at_multiples(weight: Tensor, multiple: int) -> bool:
-    rows = _random(MOST_ROWS, weight.shape[1], weight)
-    whole = F.linear(rows, weight)
+def _agrees_at_multiples(probe: _Probe, multiple: int) -> bool:
+    rows, layer = probe.rows(MOST_ROWS), probe.layer
+    whole = layer(rows)
     counts = {step * factor for step in (multiple, 8) for factor in FACTORS if step * factor <= MOST_ROWS}
-    return _is_alike(weight, multiple) and all(
-        torch.equal(F.linear(rows[:count], weight), whole[:count])
-        and torch.equal(F.linear(rows[-count:], weight), whole[-count:])
+    return _is_alike(probe, multiple) and all(
+        torch.equal(layer(rows[:count]), whole[:count]) and torch.equal(layer(rows[-count:]), whole[-count:])
         for count in counts
         if count % multiple == 0
     )
 
 
 @torch.inference_mode()
-def _agrees_at(weight: Tensor, count: int) -> bool:
+def _agrees_at(probe: _Probe, count: int) -> bool:
     """Whether a row's place among `count` rows, and what the others hold, leave its bits alone."""
-    rows = _random(count, weight.shape[1], weight)
-    if not _is_alike(weight, count):
-        return False
-    whole = F.linear(rows, weight)
-    turned = F.linear(rows.roll(count // 3, 0), weight).roll(-(count // 3), 0)
-    few = F.linear(torch.cat((rows[:1], torch.zeros_like(rows[1:]))), weight)
-    return torch.equal(turned, whole) and torch.equal(few[:1], whole[:1])
+    rows, layer = probe.rows(count), probe.layer
+    whole = layer(rows)
+    turned = layer(rows.roll(count // 3, 0)).roll(-(count // 3), 0)
+    few = layer(torch.cat((rows[:1], torch.zeros_like(rows[1:]))))
+    return _is_alike(probe, count) and torch.equal(turned, whole) and torch.equal(few[:1], whole[:1])
 
 
-def _is_alike(weight: Tensor, count: int) -> bool:
+def _is_alike(probe: _Probe, count: int) -> bool:
     """Whether the same row gives the same bits at each of `count` places."""
-    row = _random(1, weight.shape[1], weight)
-    products = F.linear(row.expand(count, -1).contiguous(), weight)
+    products = probe.layer(probe.rows(1).expand(count, -1).contiguous())
     return torch.equal(products, products[:1].expand_as(products))
 
 
@@ -220,15 +244,6 @@ def _decode_in_steps(decoder: CodecDecoder, streams: Sequence[Tensor], sizes: Se
     for state in states:
         decoder.close(state)
     return [torch.cat(each, dim=1) for each in parts]
-
-
-def _weights(module: nn.Module) -> list[Tensor]:
-    return [layer.weight for layer in module.modules() if isinstance(layer, nn.Linear)]
-
-
-def _random(rows: int, width: int, like: Tensor) -> Tensor:
-    values = torch.randn(rows, width, generator=torch.Generator().manual_seed(SEED))
-    return values.to(device=like.device, dtype=like.dtype)
 
 
 def _require(proven: bool, part: str) -> None:

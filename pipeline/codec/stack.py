@@ -69,9 +69,10 @@ class StageStack:
             index: self._pool(stage) for index, stage in enumerate(stages) if isinstance(stage, TransformerStage)
         }
 
-    def weights(self) -> list[Tensor]:
-        """All that rows are multiplied with, `[out, in]` each."""
-        return [layer.weight for layer in self._modules.modules() if isinstance(layer, nn.Linear)]
+    @property
+    def modules(self) -> nn.ModuleList:
+        """The transformers, with a placeholder for each patch."""
+        return self._modules
 
     def relax(self) -> None:
         """Fused kernels without padding: faster, and bits that depend on the batch."""

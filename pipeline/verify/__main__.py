@@ -65,8 +65,9 @@ def _arguments() -> argparse.Namespace:
     add("--voice", help="name of the voice; requests with a clip use the clip's")
     arguments = parser.parse_args()
     for name in ("requests", "concurrency", "rounds", "timeout", "max_frames"):
-        if not 0 < getattr(arguments, name) < math.inf:
-            parser.error(f"argument --{name.replace('_', '-')}: must be above 0, not {getattr(arguments, name)}")
+        value, option = getattr(arguments, name), "--" + name.replace("_", "-")
+        if not 0 < value < math.inf:
+            parser.error(f"argument {option}: must be finite and above 0, not {value}")
     return arguments
 
 

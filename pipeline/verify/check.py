@@ -10,6 +10,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from pipeline.verify.cases import Case
 from pipeline.verify.client import Answer, NoVerdict, SpeechClient, UnreadableAnswer
@@ -99,7 +100,7 @@ class Check:
         case.compared += 1
         if difference:
             case.different += 1
-            self.console.print(f"DIFFERS  {difference}", style="red", soft_wrap=True)
+            self.console.print(Text(f"DIFFERS  {difference}", "red"), soft_wrap=True)
 
 
 def _which(case: Case, stream: bool, where: str) -> str:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import nn
 
 from pipeline.attention import Span
 from pipeline.backbone import load_backbone
@@ -152,17 +153,17 @@ def test_the_relaxed_codec_computes_the_same(golden):
 
 
 def test_a_choice_is_one_that_agrees_and_none_is_an_error(monkeypatch):
-    weight = torch.randn(64, 64)
-    chosen = choose_row_buckets([weight], 16)
+    layer = nn.Linear(64, 64)
+    chosen = choose_row_buckets([layer], 16)
     assert chosen.limit is None
     assert chosen.multiple <= 8
-    monkeypatch.setattr("pipeline.determinism._agrees_at_multiples", lambda weight, multiple: multiple == 32)
-    assert choose_row_buckets([weight], 16) == RowBuckets(32)
+    monkeypatch.setattr("pipeline.determinism._agrees_at_multiples", lambda probe, multiple: multiple == 32)
+    assert choose_row_buckets([layer], 16) == RowBuckets(32)
     monkeypatch.setattr("pipeline.determinism._agrees_at_multiples", lambda *_: False)
-    assert choose_row_buckets([weight], 100) == RowBuckets(128, limit=128)
+    assert choose_row_buckets([layer], 100) == RowBuckets(128, limit=128)
     monkeypatch.setattr("pipeline.determinism._agrees_at", lambda *_: False)
     with pytest.raises(NotInvariant, match="determinism: relaxed"):
-        choose_row_buckets([weight], 16)
+        choose_row_buckets([layer], 16)
 
 
 def test_one_fixed_row_count_keeps_the_promise_too(settled):
