@@ -1,7 +1,7 @@
 """Linear layers whose weights are laid out for oneDNN once, at load, instead of at every product.
 
-torch's compiler does the same when it freezes a model. A plain `F.linear` reads the weights in their stored order, which
-takes up to twice as long for few rows.
+torch's compiler does the same when it freezes a model. A plain `F.linear` reads the weights in their stored order,
+which takes up to twice as long for few rows.
 """
 
 import torch
