@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     batches = options.batches or (QUICK_BATCHES if options.quick else BATCHES)
     depth = published_depth()
-    speeds = measure_speeds(depth.local_transformer.h[0].mlp.fc_in.weight)
+    speeds = measure_speeds(depth.local_transformer.h[0].mlp.fc_in)
     rows = []
     with tqdm(total=len(batches) * rounds, desc="depth module") as progress:
         for count in batches:

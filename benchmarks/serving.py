@@ -53,6 +53,7 @@ def cluster() -> Iterator[str]:
     """Ray with Serve's proxy, stopped in the end; the value is the proxy's URL."""
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # as the client and what one process is compared with
     ray.init(
         address="local",
         num_cpus=16,

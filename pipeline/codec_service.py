@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
@@ -53,8 +53,9 @@ class _Clip:
 class CodecService:
     """Decodes any number of streams, `max_streams` of them at a time, and encodes reference clips.
 
-    All decoder state is touched on one thread only. A stream beyond `max_streams` waits for a place before its
-    source is asked for the first frame.
+    All decoder state is touched on one thread only. A stream beyond `max_streams` waits for a place once its first
+    chunk is there, so that it is the engine's queue that fills up; its further codes wait in their source, which holds
+    at most a request's frame limit of them.
     """
 
     def __init__(self, decoder: CodecDecoder, encoder: CodecEncoder, *, max_streams: int, cache_size: int):
@@ -87,20 +88,24 @@ class CodecService:
                 yield chunk
 
     async def decode(
-        self, frames: AsyncIterable[FrameChunk], done: np.ndarray | None = None
+        self, frames: AsyncIterator[FrameChunk], done: np.ndarray | None = None
     ) -> AsyncGenerator[AudioChunk]:
         """The audio of a stream of frames, chunk by chunk. The stream's memory is freed when it ends or is closed.
 
         `done` int64 `[frames, n_vq]` are the frames before the first one, whose audio is not wanted any more.
         """
+        chunk = await anext(frames, None)
+        if chunk is None:
+            return
         async with self._places:
             stream = _Stream()
             self.streams += 1
             try:
                 for start in range(0, 0 if done is None else len(done), self._decoder.max_step_frames):
                     await self._decode(stream, done[start : start + self._decoder.max_step_frames])
-                async for chunk in frames:
+                while chunk is not None:
                     yield AudioChunk(await self._decode(stream, chunk.codes), chunk)
+                    chunk = await anext(frames, None)
             finally:
                 self.streams -= 1
                 self._close(stream)

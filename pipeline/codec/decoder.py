@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -26,8 +26,8 @@ class CodecDecoder:
         checkpoint: Checkpoint,
         config: CodecConfig,
         *,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
         max_streams: int,
         max_step_frames: int,
         n_vq: int,
@@ -53,26 +53,9 @@ class CodecDecoder:
         )
 
     @classmethod
-    def load(
-        cls,
-        directory: Path | str,
-        config: CodecConfig,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        max_streams: int,
-        max_step_frames: int,
-        n_vq: int,
-    ) -> Self:
-        return cls(
-            open_codec(directory, config),
-            config,
-            dtype=dtype,
-            device=device,
-            max_streams=max_streams,
-            max_step_frames=max_step_frames,
-            n_vq=n_vq,
-        )
+    def load(cls, directory: Path | str, config: CodecConfig, **options: Any) -> Self:
+        """From a checkpoint directory; options as for the class."""
+        return cls(open_codec(directory, config), config, **options)
 
     @property
     def blocks_in_use(self) -> int:

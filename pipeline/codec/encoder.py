@@ -1,7 +1,7 @@
 """Audio to codes, one clip at a time."""
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -29,8 +29,8 @@ class CodecEncoder:
         checkpoint: Checkpoint,
         config: CodecConfig,
         *,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
         max_step_frames: int,
     ):
         self.config = config
@@ -50,16 +50,9 @@ class CodecEncoder:
         )
 
     @classmethod
-    def load(
-        cls,
-        directory: Path | str,
-        config: CodecConfig,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        max_step_frames: int,
-    ) -> Self:
-        return cls(open_codec(directory, config), config, dtype=dtype, device=device, max_step_frames=max_step_frames)
+    def load(cls, directory: Path | str, config: CodecConfig, **options: Any) -> Self:
+        """From a checkpoint directory; options as for the class."""
+        return cls(open_codec(directory, config), config, **options)
 
     @torch.inference_mode()
     def encode(self, audio: Tensor, n_vq: int) -> Tensor:
