@@ -32,7 +32,7 @@ lint: $(READY)  ## style
 bench-determinism: $(READY)  ## the price of determinism: batch_invariant against relaxed
 	$(BIN)/python -m benchmarks.determinism
 
-bench: $(READY)  ## the other benchmarks; ARGS=--quick takes about two minutes
+bench: $(READY)  ## the other benchmarks; ARGS=--quick for a first look
 	$(BIN)/python -m benchmarks $(ARGS)
 
 embedded: $(READY)  ## make the embedded model anew, from its fixed seed

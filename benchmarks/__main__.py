@@ -7,7 +7,7 @@ from benchmarks import depth_module, distribution, end_to_end
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__.split(":", 1)[1])
-    parser.add_argument("--quick", action="store_true", help="about two minutes, for a first look")
+    parser.add_argument("--quick", action="store_true", help="few sizes and rounds, for a first look")
     arguments = ["--quick"] if parser.parse_args().quick else []
     for benchmark in (depth_module, end_to_end, distribution):
         benchmark.main(arguments)

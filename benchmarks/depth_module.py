@@ -22,8 +22,8 @@ from pipeline.request import SamplingParams
 from pipeline.sampler import sample_frame
 from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes
 
-BATCHES, QUICK_BATCHES = (1, 8, 16, 32, 64), (1, 8, 32)
-ROUNDS, QUICK_ROUNDS = 31, 4
+BATCHES, QUICK_BATCHES = (1, 8, 16, 32, 64), (1, 16)
+ROUNDS, QUICK_ROUNDS = 31, 3
 SERIAL, GENERATORS, COUNTER, UNSEEDED = "serial", "generators", "counter", "unseeded"
 SAMPLING = {GENERATORS: "sampling, generators", COUNTER: "sampling, counter"}
 """Filters and draws alone, on scores that are there."""

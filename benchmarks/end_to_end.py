@@ -21,7 +21,7 @@ from benchmarks.serving import BATCHED, SERIAL, check_health, cluster, deploy, p
 from benchmarks.workload import body
 
 SERVERS = (BATCHED, SERIAL)
-CONCURRENCY, QUICK_CONCURRENCY = (1, 8, 16, 32, 64), (1, 8, 16)
+CONCURRENCY, QUICK_CONCURRENCY = (1, 8, 16, 32, 64), (1, 16)
 ROUNDS, QUICK_ROUNDS = 5, 3
 MAX_FRAMES = 50
 _SAMPLE_BYTES = 2

@@ -53,7 +53,6 @@ def cluster() -> Iterator[str]:
     """Ray with Serve's proxy, stopped in the end; the value is the proxy's URL."""
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # as the client and what one process is compared with
     ray.init(
         address="local",
         num_cpus=16,
@@ -61,6 +60,7 @@ def cluster() -> Iterator[str]:
         log_to_driver=False,
         object_store_memory=400 * 2**20,
         _node_ip_address=_LOOPBACK,
+        _system_config={"worker_niceness": 0},  # as the client and what one process is compared with
     )
     try:
         port = _free_port()
