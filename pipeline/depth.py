@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pipeline.activations import ExactSiLU, relax_activations
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import DepthConfig, ModelConfig
+from pipeline.rotary import rotate
 from pipeline.row_buckets import CPU_DEFAULT, UNPADDED
 
 
@@ -48,10 +49,10 @@ class _Block(nn.Module):
     def _attend(self, packed: Tensor, cache: Tensor, step: int, cos: Tensor, sin: Tensor) -> Tensor:
         """Attention of the newest position over the cache `[2, rows, heads, steps, head_dim]`, in float32."""
         query, key, value = packed.float().view(-1, 3, self.heads, self.head_dim).unbind(1)
-        cache[0, :, :, step] = _rotate(key, cos, sin)
+        cache[0, :, :, step] = rotate(key, cos, sin)
         cache[1, :, :, step] = value
         keys, values = cache[0, :, :, : step + 1], cache[1, :, :, : step + 1]
-        query = _rotate(query, cos, sin).unsqueeze(2) * self.head_dim**-0.5
+        query = rotate(query, cos, sin).unsqueeze(2) * self.head_dim**-0.5
         weights = torch.softmax(query @ keys.transpose(-1, -2), dim=-1)
         return (weights @ values).flatten(1)
 
@@ -133,12 +134,6 @@ class DepthTransformer(nn.Module):
             angles = torch.outer(torch.arange(self.config.n_vq, dtype=torch.float32), frequencies)
             self._angles = angles.cos().to(self.device), angles.sin().to(self.device)
         return self._angles
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotates the pairs (0, 1), (2, 3), .. of the last dimension."""
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 
 
 def load_depth(

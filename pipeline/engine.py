@@ -24,7 +24,7 @@ from pipeline.backbone import Backbone
 from pipeline.depth_call import DepthCall, DepthResult, RowStates, sampling_table, to_wire
 from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull
 from pipeline.loop_thread import LoopThread
-from pipeline.prompt import prompt_rows
+from pipeline.prompt import audio_rows, prompt_rows
 from pipeline.random_state import export_generator, new_generator
 from pipeline.request import FrameChunk, SpeechRequest
 from pipeline.sampling import pack_emitted
@@ -159,8 +159,7 @@ class Engine:
     def _new_sequence(self, request: SpeechRequest) -> Sequence:
         known = prompt_rows(request.prompt, self._tokenizer, self.config)
         if request.done is not None:
-            slots = np.full((len(request.done), 1), self.config.tokens.assistant_slot)
-            known = np.concatenate((known, np.concatenate((slots, request.done), axis=1)))
+            known = np.concatenate((known, audio_rows(self.config.tokens.assistant_slot, request.done)))
         generator = request.generator
         if self._random == "generator" and generator is None:
             generator = export_generator(new_generator(request.seed, self.backbone.device))
@@ -274,7 +273,7 @@ class Engine:
     def _newest_row(self, sequence: Sequence) -> np.ndarray:
         if not sequence.frames:
             return sequence.known[-1]
-        return np.concatenate(([self.config.tokens.assistant_slot], sequence.frames[-1]))
+        return audio_rows(self.config.tokens.assistant_slot, sequence.frames[-1][None])[0]
 
     def _depth_call(self, members: list[Sequence], hidden: np.ndarray) -> DepthCall:
         penalized = [row for row, sequence in enumerate(members) if sequence.emitted is not None]

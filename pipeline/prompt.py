@@ -50,14 +50,14 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer, config: ModelConfig) -> np
         for codes in references:
             rows += [
                 control(tokens.audio_start),
-                _audio_rows(tokens.user_slot, codes),
+                audio_rows(tokens.user_slot, codes),
                 control(tokens.audio_end),
             ]
     rows += [text(_FIELDS.format_map(_field_texts(prompt))), text(prompt.text)]
     rows += [text(_END), control(tokens.im_end), text("\n")]
     rows += [control(tokens.im_start), text(_ASSISTANT), control(tokens.audio_start)]
     if prompt.continuation:
-        rows.append(_audio_rows(tokens.assistant_slot, references[0]))
+        rows.append(audio_rows(tokens.assistant_slot, references[0]))
     return np.concatenate(rows)
 
 
@@ -73,7 +73,8 @@ def _text_rows(ids: list[int], config: ModelConfig) -> np.ndarray:
     return rows
 
 
-def _audio_rows(slot: int, codes: np.ndarray) -> np.ndarray:
+def audio_rows(slot: int, codes: np.ndarray) -> np.ndarray:
+    """Rows int64 `[frames, 1 + n_vq]` of frames of codes `[frames, n_vq]`, each behind the slot's text id."""
     return np.concatenate([np.full((len(codes), 1), slot, dtype=np.int64), codes], axis=1)
 
 

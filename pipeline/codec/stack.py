@@ -61,23 +61,18 @@ class StageStack:
         self.relaxed = False
         self._open: set[StreamState] = set()
         with torch.device("meta"):
-            self._modules = nn.ModuleList(
+            self.modules = nn.ModuleList(
                 CodecTransformer(stage) if isinstance(stage, TransformerStage) else nn.Identity() for stage in stages
             )
-        load_module(self._modules, checkpoint, prefix, dtype, device)
+        load_module(self.modules, checkpoint, prefix, dtype, device)
         self._pools = {
             index: self._pool(stage) for index, stage in enumerate(stages) if isinstance(stage, TransformerStage)
         }
 
-    @property
-    def modules(self) -> nn.ModuleList:
-        """The transformers, with a placeholder for each patch."""
-        return self._modules
-
     def relax(self) -> None:
         """Fused kernels without padding: faster, and bits that depend on the batch."""
         self.rows, self.relaxed = UNPADDED, True
-        relax_activations(self._modules)
+        relax_activations(self.modules)
 
     def open(self) -> StreamState:
         """A new stream at frame 0; raises StreamError when `max_streams` are open."""
@@ -118,7 +113,7 @@ class StageStack:
             if isinstance(stage, TransformerStage):
                 pool = self._pools[index]
                 plan = plan_step(stage, _spans(stage, pool, index, streams), pool, self.rows, self.relaxed)
-                rows = self._modules[index](rows, pool, plan)
+                rows = self.modules[index](rows, pool, plan)
             else:
                 rows = self._repatch(rows, stage.patch)
         self._advance(streams)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from pipeline.activations import ExactGELU
 from pipeline.attention import AttentionPlan, Span, attend, plan_attention
-from pipeline.codec.rotary import rotary_frequencies, rotate
 from pipeline.config import TransformerStage
 from pipeline.kv_blocks import KVBlocks
+from pipeline.rotary import rotary_frequencies, rotate
 from pipeline.row_buckets import RowBuckets
 
 LAYER_NORM_EPS = 1e-5
