@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pipeline.activations import ExactSiLU, relax_activations
 from pipeline.checkpoint import load_module, open_tts
 from pipeline.config import DepthConfig, ModelConfig
-from pipeline.rotary import rotate
+from pipeline.rotary import rotary_frequencies, rotate
 from pipeline.row_buckets import CPU_DEFAULT, UNPADDED
 
 
@@ -48,13 +48,12 @@ class _Block(nn.Module):
 
     def _attend(self, packed: Tensor, cache: Tensor, step: int, cos: Tensor, sin: Tensor) -> Tensor:
         """Attention of the newest position over the cache `[2, rows, heads, steps, head_dim]`, in float32."""
-        query, key, value = packed.float().view(-1, 3, self.heads, self.head_dim).unbind(1)
-        cache[0, :, :, step] = rotate(key, cos, sin)
-        cache[1, :, :, step] = value
-        keys, values = cache[0, :, :, : step + 1], cache[1, :, :, : step + 1]
-        query = rotate(query, cos, sin).unsqueeze(2) * self.head_dim**-0.5
-        weights = torch.softmax(query @ keys.transpose(-1, -2), dim=-1)
-        return (weights @ values).flatten(1)
+        packed = packed.float().view(-1, 3, self.heads, self.head_dim)
+        query, cache[0, :, :, step] = rotate(packed[:, :2], cos, sin).unbind(1)
+        cache[1, :, :, step] = packed[:, 2]
+        keys, values = cache[:, :, :, : step + 1].unbind(0)
+        scores = query.unsqueeze(2) @ keys.transpose(-1, -2)
+        return (torch.softmax(scores.mul_(self.head_dim**-0.5), dim=-1) @ values).flatten(1)
 
 
 class _Transformer(nn.Module):
@@ -85,7 +84,7 @@ class DepthTransformer(nn.Module):
             nn.Linear(depth.hidden_size, size, bias=False) for size in config.codebook_sizes
         )
         self.stop_head = nn.Linear(depth.hidden_size, 2, bias=False)
-        self._angles: tuple[Tensor, Tensor] | None = None
+        self._angles: list[tuple[Tensor, Tensor]] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -108,10 +107,10 @@ class DepthTransformer(nn.Module):
 
     def step(self, inputs: Tensor, cache: Tensor, step: int) -> Tensor:
         """One position of the frame: inputs `[rows, hidden]` -> outputs after `ln_f`, same shape."""
-        cos, sin = self._rotary()
+        cos, sin = self._rotary()[step]
         x = inputs
         for block, block_cache in zip(self.local_transformer.h, cache, strict=True):
-            x = block(x, block_cache, step, cos[step], sin[step])
+            x = block(x, block_cache, step, cos, sin)
         return self.local_transformer.ln_f(x)
 
     def stop_logits(self, outputs: Tensor) -> Tensor:
@@ -126,13 +125,13 @@ class DepthTransformer(nn.Module):
         """The input of step `codebook + 1`: `[rows, hidden]` from int64 `[rows]`."""
         return self.audio_embeddings[codebook](codes)
 
-    def _rotary(self) -> tuple[Tensor, Tensor]:
-        """cos and sin of the interleaved rotary embedding, float32 `[n_vq, head_dim / 2]`."""
+    def _rotary(self) -> list[tuple[Tensor, Tensor]]:
+        """cos and sin of the interleaved rotary embedding at each step, float32 `[head_dim / 2]`."""
         if self._angles is None:
-            half = torch.arange(self.config.depth.head_dim // 2, dtype=torch.float32)
-            frequencies = self.config.depth.rope_base ** (-2 * half / self.config.depth.head_dim)
-            angles = torch.outer(torch.arange(self.config.n_vq, dtype=torch.float32), frequencies)
-            self._angles = angles.cos().to(self.device), angles.sin().to(self.device)
+            frequencies = rotary_frequencies(self.config.depth.rope_base, self.config.depth.head_dim, self.device)
+            steps = torch.arange(self.config.n_vq, dtype=torch.float32, device=self.device)
+            angles = torch.outer(steps, frequencies)
+            self._angles = list(zip(angles.cos(), angles.sin(), strict=True))
         return self._angles
 
 

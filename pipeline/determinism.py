@@ -23,7 +23,7 @@ from pipeline.row_buckets import RowBuckets
 
 log = logging.getLogger(__name__)
 
-MULTIPLES = (2, 4, 8, 16, 32, 64)
+MULTIPLES = (4, 8, 16, 32, 64)
 FIXED = (32, 64, 128, 256, 512)
 MOST_ROWS = 512
 """Counts up to this are tried. Kernels for more rows work in tiles of fewer; the proofs and tests run those as well."""

@@ -11,7 +11,6 @@ UNIFORM_BITS = 24
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-_LOW_16 = 0xFFFF
 _LOW_32 = 0xFFFFFFFF
 
 
@@ -38,28 +37,19 @@ def uniform_bits(seeds: torch.Tensor, frames: torch.Tensor, draws: int) -> torch
     return word >> (32 - UNIFORM_BITS)
 
 
-def uniforms(seeds: torch.Tensor, frames: torch.Tensor, draws: int) -> torch.Tensor:
-    """`uniform_bits` as float32 `[B, draws]` in [0, 1), exactly."""
-    return uniform_bits(seeds, frames, draws).to(torch.float32) * 2.0**-UNIFORM_BITS
-
-
 def _rounds(even: torch.Tensor, odd: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The four output words, each `[...]`; words (0, 2) and (1, 3) come stacked, `[2, ...]`."""
+    """The four output words, each `[...]`; words (0, 2) and (1, 3) come stacked, `[2, ...]`.
+
+    int64 keeps the low 64 bits of a product, which are all the bits that two 32-bit words have.
+    """
     multipliers = _column(_MULTIPLIERS, even)
     key_steps = _column(_KEY_STEPS, even)
     round_key = torch.stack(torch.broadcast_tensors(*key, even[0])[:2])
     for _ in range(_ROUNDS):
-        high, low = _multiply(multipliers, even)
-        even, odd = high.flip(0) ^ odd ^ round_key, low.flip(0)
-        round_key = (round_key + key_steps) & _LOW_32
+        product = (even * multipliers).flip(0)
+        even, odd = product >> 32 & _LOW_32 ^ odd ^ round_key, product & _LOW_32
+        round_key = round_key + key_steps & _LOW_32
     return even[0], odd[0], even[1], odd[1]
-
-
-def _multiply(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """High and low words of the 64-bit product. 16-bit limbs of `b` keep every step below 2**49."""
-    low = a * (b & _LOW_16)
-    middle = a * (b >> 16) + (low >> 16)
-    return middle >> 16, (middle & _LOW_16) << 16 | (low & _LOW_16)
 
 
 def _column(words: tuple[int, int], like: torch.Tensor) -> torch.Tensor:

@@ -16,4 +16,7 @@ def rotary_frequencies(base: float, head_dim: int, device: torch.device | str) -
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turns each pair of the last dimension by its angle, in float32. cos, sin: `[.., head_dim / 2]`."""
     even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+    turned = torch.empty((*even.shape, 2), device=x.device)
+    torch.sub(even * cos, odd * sin, out=turned[..., 0])
+    torch.add(even * sin, odd * cos, out=turned[..., 1])
+    return turned.flatten(-2)

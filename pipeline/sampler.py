@@ -1,6 +1,7 @@
 """Draws one frame for every row of a depth call: a stop decision and n_vq codes, each row from its own state."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from pipeline.depth import DepthTransformer
 from pipeline.depth_call import (
+    SAMPLING_COLUMNS,
     DepthCall,
     DepthResult,
     RowStates,
@@ -23,7 +25,6 @@ from pipeline.random_state import (
     export_generator,
     import_generator,
 )
-from pipeline.request import SamplingParams
 from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes, unpack_emitted
 
 STOP = 1
@@ -47,22 +48,24 @@ def sample_frame(
     check_row_states(states, len(hidden))
     if isinstance(states, Sequence) and not model.accepts_generators:
         return _sample_serially(model, hidden, stop_params, code_params, states, emitted)
-    return _sample_batch(model, hidden, stop_params, code_params, states, emitted)
+    draws = Draws.from_states(states, len(hidden), model.config.n_vq + 1, hidden.device)
+    return draw_frame(model, hidden, stop_params, code_params, draws, emitted)
 
 
-def _sample_batch(
+@torch.inference_mode()
+def draw_frame(
     model: DepthTransformer,
     hidden: Tensor,
     stop_params: FilterParams,
     code_params: FilterParams,
-    states: BatchStates,
-    emitted: Tensor | None,
+    draws: Draws,
+    emitted: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """`sample_frame` with the randomness of the frame at hand: tensors in, tensors out."""
     rows, n_vq = len(hidden), model.config.n_vq
-    draws = Draws.from_states(states, rows, n_vq + 1, hidden.device)
     inputs = model.rows.pad(hidden)
     cache = model.new_cache(len(inputs))
-    codes = torch.zeros(rows, n_vq, dtype=torch.int64, device=hidden.device)
+    codes = torch.zeros(len(inputs), n_vq, dtype=torch.int64, device=hidden.device)
     stop = torch.zeros(rows, dtype=torch.bool, device=hidden.device)
     for codebook in range(n_vq):
         outputs = model.step(inputs, cache, codebook)
@@ -70,9 +73,10 @@ def _sample_batch(
             stop = draw_codes(model.stop_logits(outputs)[:rows], stop_params, None, draws, STOP_DRAW) == STOP
         logits = model.code_logits(outputs, codebook)[:rows]
         seen = None if emitted is None else emitted[:, codebook, : logits.shape[1]]
-        codes[:, codebook] = draw_codes(logits, code_params, seen, draws, codebook + 1)
-        inputs = model.rows.pad(model.embed_code(codes[:, codebook], codebook))
-    return codes, stop
+        codes[:rows, codebook] = draw_codes(logits, code_params, seen, draws, codebook + 1)
+        if codebook + 1 < n_vq:
+            inputs = model.embed_code(codes[:, codebook], codebook)
+    return codes[:rows], stop
 
 
 def _sample_serially(
@@ -88,12 +92,12 @@ def _sample_serially(
     for row, state in enumerate(states):
         one = slice(row, row + 1)
         frames.append(
-            _sample_batch(
+            draw_frame(
                 model,
                 hidden[one],
                 stop_params.index(one),
                 code_params.index(one),
-                state if isinstance(state, torch.Generator) or state is None else [state],
+                Draws.from_states([state], 1, model.config.n_vq + 1, hidden.device),
                 None if emitted is None else emitted[one],
             )
         )
@@ -117,29 +121,27 @@ class DepthSampler:
         hidden = from_wire(call.hidden, device)
         finite = torch.isfinite(hidden).all(dim=1)
         hidden = torch.where(finite.unsqueeze(1), hidden, torch.zeros_like(hidden))
-        params = [SamplingParams(*row) for row in call.sampling.tolist()]
-        states = self._states(call.states)
-        codes, stop = sample_frame(
-            self.model,
-            hidden,
-            FilterParams.for_stop(params, device),
-            FilterParams.for_codes(params, device),
-            states,
-            self._emitted(call),
-        )
+        codes, stop, states = self._draw(call, hidden)
         return DepthResult(
-            codes=codes.cpu().numpy(),
-            stop=stop.cpu().numpy(),
-            failed=~finite.cpu().numpy(),
-            states=_advanced(call.states, states),
+            codes=codes.cpu().numpy(), stop=stop.cpu().numpy(), failed=~finite.cpu().numpy(), states=states
         )
 
-    def _states(self, states: RowStates) -> list[RowState]:
+    def _draw(self, call: DepthCall, hidden: Tensor) -> tuple[Tensor, Tensor, RowStates]:
+        """Codes, stop flags, and the states of the next frame."""
+        model, states = self.model, call.states
+        stop_params, code_params = filters_of(call.sampling, model.device)
+        emitted = self._emitted(call)
+        advanced = replace(states, frames=states.frames + 1)
         if states.generators is not None:
-            return [import_generator(state, self.model.device) for state in states.generators]
-        return [
-            CounterState(seed, frame) for seed, frame in zip(states.seeds.tolist(), states.frames.tolist(), strict=True)
-        ]
+            generators = [import_generator(state, model.device) for state in states.generators]
+            codes, stop = sample_frame(model, hidden, stop_params, code_params, generators, emitted)
+            return codes, stop, replace(advanced, generators=np.stack([export_generator(each) for each in generators]))
+        if not model.accepts_generators:
+            counters = list(map(CounterState, states.seeds.tolist(), states.frames.tolist()))
+            return *sample_frame(model, hidden, stop_params, code_params, counters, emitted), advanced
+        seeds, frames = (torch.from_numpy(np.array(each)).to(model.device) for each in (states.seeds, states.frames))
+        draws = Draws.from_counters(seeds, frames, model.config.n_vq + 1)
+        return *draw_frame(model, hidden, stop_params, code_params, draws, emitted), advanced
 
     def _emitted(self, call: DepthCall) -> Tensor | None:
         if len(call.penalized) == 0:
@@ -150,9 +152,10 @@ class DepthSampler:
         return torch.from_numpy(emitted).to(self.model.device)
 
 
-def _advanced(states: RowStates, used: Sequence[RowState]) -> RowStates:
-    return RowStates(
-        seeds=states.seeds,
-        frames=states.frames + 1,
-        generators=None if states.generators is None else np.stack([export_generator(state) for state in used]),
-    )
+def filters_of(table: np.ndarray, device: torch.device) -> tuple[FilterParams, FilterParams]:
+    """Parameters of the stop decision and of the codes, from the `sampling` table of a call."""
+    columns = dict(zip(SAMPLING_COLUMNS, table.T, strict=True))
+    stop = [columns[f"stop_{name}"] for name in ("temperature", "top_k", "top_p")]
+    codes = [columns[name] for name in ("temperature", "top_k", "top_p", "repetition_penalty")]
+    no_penalty = np.ones(len(table), dtype=np.float32)
+    return FilterParams.from_columns(*stop, no_penalty, device), FilterParams.from_columns(*codes, device)

@@ -27,8 +27,7 @@ _Rows = slice | torch.Tensor
 _UNLIMITED = 2**31
 _MIN_DIVISOR = 1e-20
 """Keeps logit / temperature finite; any temperature this low picks the best logit anyway."""
-_SHORTLIST = 64
-_LARGE_BATCH = 16
+_SHORTLISTS = (32, 64)
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,6 @@ class FilterParams:
         return FilterParams(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.repetition_penalty[rows])
 
     @cached_property
-    def penalises(self) -> bool:
-        """Whether any row needs its emitted codes; if none does, `emitted=None` gives the same bits."""
-        return bool((self.repetition_penalty != 1).any())
-
-    @cached_property
     def greedy(self) -> torch.Tensor:
         return self.temperature <= 0
 
@@ -93,6 +87,12 @@ class FilterParams:
         """Rank of the last entry within top-k, int64 `[B, 1]`, not yet cut to the number of logits."""
         limit = self.top_k.masked_fill(self.top_k <= 0, _UNLIMITED).masked_fill(self.greedy, 1)
         return limit[:, None] - 1
+
+    @cached_property
+    def _shortlist_width(self) -> int:
+        """Enough entries for every row whose top-k is that small, with one beyond to see it by."""
+        ranks = int(self._last_rank.clamp(max=_SHORTLISTS[-1] - 2).max())
+        return next(width for width in _SHORTLISTS if width > ranks + 1)
 
     @cached_property
     def _top_p_bits(self) -> torch.Tensor:
@@ -156,7 +156,9 @@ def draw_codes(
     Rows without a state share one `torch.multinomial` on the global stream, greedy ones included, so that a
     batch without any state equals `torch.multinomial(filtered_probabilities(...), 1)` bit for bit.
     """
-    logits = _tempered(logits, params, emitted)
+    logits = _penalised(logits, params, emitted)
+    if draws.unseeded is not None and len(draws.unseeded) == len(logits):
+        return torch.multinomial(_dense(logits, params), 1)[:, 0]
     codes = _by_width(logits, params, lambda c, rows: c.pick(draws.bits[rows, draw : draw + 1]))
     if draws.generators or draws.unseeded is not None:
         _draw_from_streams(codes, _dense(logits, params), params, draws)
@@ -171,7 +173,7 @@ def filtered_probabilities(
     A greedy row has 1 at its best logit, the lowest index among equals. Fixed point drops what is far below
     the resolution of a draw: of 1024 logits, those below 2**-28 times the best.
     """
-    return _dense(_tempered(logits, params, emitted), params)
+    return _dense(_penalised(logits, params, emitted), params)
 
 
 def pack_emitted(emitted: np.ndarray) -> np.ndarray:
@@ -200,7 +202,7 @@ class _Candidates:
     def pick(self, bits: torch.Tensor) -> torch.Tensor:
         """The first entry whose cumulative weight exceeds bits / 2**24 of the mass, `[B]`; bits: `[B, 1]`."""
         share = bits * self.mass >> UNIFORM_BITS
-        rank = (self.cumulative <= share).sum(-1, keepdim=True).clamp_(max=self.indices.shape[1] - 1)
+        rank = torch.searchsorted(self.cumulative, share, right=True).clamp_(max=self.indices.shape[1] - 1)
         return self.indices.gather(1, rank)[:, 0]
 
     def dense(self, size: int) -> torch.Tensor:
@@ -210,12 +212,12 @@ class _Candidates:
         return torch.zeros(len(kept), size, device=kept.device).scatter_(1, self.indices, probabilities)
 
 
-def _tempered(logits: torch.Tensor, params: FilterParams, emitted: torch.Tensor | None) -> torch.Tensor:
+def _penalised(logits: torch.Tensor, params: FilterParams, emitted: torch.Tensor | None) -> torch.Tensor:
     logits = logits.to(torch.float32)
-    if emitted is not None:
-        penalty = params.repetition_penalty[:, None]
-        logits = torch.where(emitted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
-    return logits / params._divisor
+    if emitted is None:
+        return logits
+    penalty = params.repetition_penalty[:, None]
+    return torch.where(emitted, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
 
 
 def _dense(logits: torch.Tensor, params: FilterParams) -> torch.Tensor:
@@ -241,11 +243,13 @@ def _by_width(
     is cheap there, while asking whether a shortlist is enough would stall them.
     """
     everything = slice(None)
-    if logits.device.type != "cpu" or logits.shape[1] <= _SHORTLIST:
+    width = params._shortlist_width if logits.device.type == "cpu" else logits.shape[1]
+    if logits.shape[1] <= width:
         return finish(_candidates(logits, params, everything), everything)
-    best, indices = _shortlist(logits)
+    best, indices = _shortlist(logits, width)
+    best.div_(params._divisor)
     threshold = _threshold(best, params._last_rank)
-    enough = best[:, -1] < threshold[:, 0]
+    enough = best[:, -1:] < threshold
     result = finish(_weigh(best, indices, threshold, params._top_p_bits, logits.shape[1]), everything)
     if not enough.all():
         rows = enough.logical_not_().nonzero()[:, 0]
@@ -255,6 +259,7 @@ def _by_width(
 
 def _candidates(logits: torch.Tensor, params: FilterParams, rows: _Rows) -> _Candidates:
     best, indices = logits[rows].sort(dim=-1, descending=True, stable=True)
+    best.div_(params._divisor[rows])
     threshold = _threshold(best, params._last_rank[rows])
     return _weigh(best, indices, threshold, params._top_p_bits[rows], logits.shape[1])
 
@@ -262,16 +267,15 @@ def _candidates(logits: torch.Tensor, params: FilterParams, rows: _Rows) -> _Can
 def _weigh(
     best: torch.Tensor, indices: torch.Tensor, threshold: torch.Tensor, top_p_bits: torch.Tensor, size: int
 ) -> _Candidates:
-    """Top-k and top-p on logits sorted descending, float32 `[B, W]`, the best of `size` in vocabulary order.
+    """Top-k and top-p on tempered logits sorted descending, float32 `[B, W]`, the best of `size`.
 
     Weights are exp(logit - best logit) in fixed point, scaled so that the products below stay under 2**63.
     """
     scale = 2.0 ** (62 - UNIFORM_BITS - (size - 1).bit_length())
-    weights = (best - best[:, :1]).exp_().mul_(scale).to(torch.int64)
-    weights.masked_fill_(best < threshold, 0)
+    weights = (best - best[:, :1]).exp_().mul_(scale).to(torch.int64).masked_fill_(best < threshold, 0)
     cumulative = weights.cumsum(-1)
-    dropped = cumulative - weights << UNIFORM_BITS > top_p_bits * cumulative[:, -1:]
-    mass = cumulative.masked_fill(dropped, 0).amax(-1, keepdim=True)
+    limit = top_p_bits * cumulative[:, -1:] >> UNIFORM_BITS
+    mass = cumulative.masked_fill(cumulative - weights > limit, 0).amax(-1, keepdim=True)
     return _Candidates(indices, weights, cumulative, mass)
 
 
@@ -280,28 +284,14 @@ def _threshold(best: torch.Tensor, last_rank: torch.Tensor) -> torch.Tensor:
     return best.gather(1, last_rank.clamp(max=best.shape[1] - 1))
 
 
-def _shortlist(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `_SHORTLIST` best logits and their indices, by logit descending, then index ascending."""
-    size = logits.shape[1]
-    bits = (logits + 0.0).view(torch.int32)  # -0.0 becomes 0.0, its equal
-    ordered = bits ^ (bits >> 31 & 0x7FFFFFFF)  # integers in the order of the floats they stand for
-    keys = ordered.to(torch.int64).bitwise_left_shift_(32).bitwise_or_(torch.arange(size - 1, -1, -1))
-    indices = (size - 1) - (_largest(keys, _SHORTLIST) & 0xFFFFFFFF)
-    return logits.gather(1, indices), indices
+def _shortlist(logits: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `width` best logits and their indices, by logit descending, then index ascending.
 
-
-def _largest(keys: torch.Tensor, count: int) -> torch.Tensor:
-    """The `count` largest of distinct integers `[B, V]`, descending.
-
-    In a large batch only the columns with the largest maxima are searched, when the keys are folded into
-    columns of four: a column outside these holds nothing larger than `count` keys inside.
+    Which of several equal to the last one it holds is left open.
     """
-    rows, size = keys.shape
-    if rows >= _LARGE_BATCH and size % 4 == 0 and size // 4 > count:
-        folded = keys.view(rows, 4, size // 4)
-        columns = folded.amax(1).topk(count, sorted=False).indices
-        keys = folded.gather(2, columns[:, None].expand(-1, 4, -1)).flatten(1)
-    return keys.topk(count).values
+    indices = logits.topk(width, sorted=False).indices.sort(-1).values
+    best, order = logits.gather(1, indices).sort(dim=-1, descending=True, stable=True)
+    return best, indices.gather(1, order)
 
 
 def _counter_bits(counters: list[CounterState | None], draws: int, device: torch.device | str) -> torch.Tensor:

@@ -157,7 +157,7 @@ def test_stop_head_uses_its_own_parameters_and_no_penalty():
     assert params.temperature.tolist() == [2.0]
     assert params.top_k.tolist() == [1]
     assert params.top_p.tolist() == pytest.approx([0.9])
-    assert not params.penalises
+    assert params.repetition_penalty.tolist() == [1.0]
     assert filtered_probabilities(torch.tensor([[0.0, 1.0]]), params).tolist() == [[0.0, 1.0]]
 
 

@@ -125,7 +125,7 @@ def test_the_shortlist_changes_nothing_but_the_cost(monkeypatch, size, count):
     params = FilterParams.for_codes([row.params for row in batch])
     short = [draw(batch, size, index) for index in range(NUM_DRAWS)]
     probabilities = filtered_probabilities(logits, params)
-    monkeypatch.setattr(sampling, "_SHORTLIST", size)
+    monkeypatch.setattr(sampling, "_SHORTLISTS", (size,))
     assert torch.equal(filtered_probabilities(logits, params), probabilities)
     for index, codes in enumerate(short):
         assert torch.equal(codes, draw(batch, size, index))
