@@ -40,7 +40,7 @@ def settings() -> Settings:
     return Settings.model_validate(
         {
             "model": {"tts": EMBEDDED / "tts", "codec": EMBEDDED / "codec"},
-            "backbone": {**_ONE, "max_running": 64, "max_waiting": 64, "kv_blocks": 1024},
+            "backbone": {**_ONE, "max_running": 64, "max_waiting": 64, "kv_blocks": 1024, "cohorts": 1},
             "depth": {**_ONE, "max_rows": 64},
             "codec": {**_ONE, "max_streams": 64},
             "ingress": _ONE,

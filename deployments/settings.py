@@ -76,6 +76,7 @@ class BackboneSection(Placement):
     kv_blocks: int = Field(EngineLimits.kv_blocks, ge=1)
     block_size: int = Field(EngineLimits.block_size, ge=1)
     prefill_rows: int = Field(EngineLimits.prefill_rows, ge=1)
+    cohorts: int = Field(EngineLimits.cohorts, ge=1, description="groups that take turns; 1 where all share the cores")
     random: Literal["counter", "generator"] = "counter"
 
     @property
@@ -86,6 +87,7 @@ class BackboneSection(Placement):
             kv_blocks=self.kv_blocks,
             block_size=self.block_size,
             prefill_rows=self.prefill_rows,
+            cohorts=self.cohorts,
         )
 
 

@@ -37,8 +37,10 @@ class TileGroup:
     """int64 [pairs], counted from `first`."""
     pair_block: Tensor
     """int64 [pairs], index into the KV blocks."""
+    masks: Tensor
+    """float32 [kinds, 1, tile, 1, block_size]: 0, or -inf at keys a query must not see."""
     mask: Tensor
-    """float32 [pairs, 1, tile, 1, block_size]: 0, or -inf at keys a query must not see."""
+    """int64 [pairs]: the mask of each pair."""
     parts: Tensor
     """int64 [tiles, width]: the pairs of each tile in block order; absent ones point one past the last pair."""
 
@@ -83,18 +85,15 @@ def plan_attention(
         pair_tile = np.repeat(np.arange(lo, hi), pairs[lo:hi])
         block = _ranges(first_block[lo:hi], pairs[lo:hi])
         span = tile_span[pair_tile]
-        key = block[:, None] * block_size + np.arange(block_size)
-        query = tile_start[pair_tile][:, None] + np.arange(tile)
-        ahead = query[:, :, None] - key[:, None, :]
-        hidden = (ahead < 0) if window is None else (ahead < 0) | (ahead >= window)
-        mask = np.where(hidden, -np.inf, 0.0).astype(np.float32)
+        masks, mask = _masks(tile_start[pair_tile] - block * block_size, tile, block_size, window)
         groups.append(
             TileGroup(
                 first=lo,
                 last=hi,
                 pair_tile=torch.from_numpy(pair_tile - lo).to(device),
                 pair_block=torch.from_numpy(tables[span, block - firsts[span]]).to(device),
-                mask=torch.from_numpy(mask[:, None, :, None, :]).to(device),
+                masks=masks.to(device),
+                mask=mask.to(device),
                 parts=torch.from_numpy(_parts(pairs[lo:hi])).to(device),
             )
         )
@@ -138,7 +137,7 @@ def _attend_group(tiles: Tensor, all_keys: Tensor, all_values: Tensor, tile: int
     values = all_values.index_select(0, group.pair_block).float()
     scores = torch.matmul(tiles.index_select(0, group.pair_tile), keys.transpose(-1, -2))
     pairs, kv_heads, queries, block_size = scores.shape
-    scores.view(pairs, kv_heads, tile, queries // tile, block_size).add_(group.mask)
+    scores.view(pairs, kv_heads, tile, queries // tile, block_size).add_(group.masks.index_select(0, group.mask))
     # The maximum is exact in any order, so all parts of a tile can share it and need no rescaling.
     peak = F.pad(scores.amax(-1), (0, 0, 0, 0, 0, 1), value=float("-inf"))[group.parts].amax(1)
     weights = scores.sub_(peak[group.pair_tile].unsqueeze(-1)).exp_()
@@ -146,6 +145,17 @@ def _attend_group(tiles: Tensor, all_keys: Tensor, all_values: Tensor, tile: int
     parts = F.pad(parts, (0, 0, 0, 0, 0, 0, 0, 1))[group.parts]
     total = _tree_sum(parts)
     return total[..., :-1] / total[..., -1:]
+
+
+def _masks(ahead: np.ndarray, tile: int, block_size: int, window: int | None) -> tuple[Tensor, Tensor]:
+    """The different masks, and which of them each pair has, from how far its tile starts ahead of its block."""
+    if window is None:
+        ahead = np.minimum(ahead, block_size - 1)  # sees the whole block, as all that are further ahead
+    kinds, mask = np.unique(ahead, return_inverse=True)
+    ahead = kinds[:, None, None] + np.arange(tile)[:, None] - np.arange(block_size)
+    hidden = (ahead < 0) if window is None else (ahead < 0) | (ahead >= window)
+    masks = np.where(hidden, -np.inf, 0.0).astype(np.float32)
+    return torch.from_numpy(masks[:, None, :, None, :]), torch.from_numpy(mask)
 
 
 def _tree_sum(parts: Tensor) -> Tensor:

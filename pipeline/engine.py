@@ -1,7 +1,7 @@
 """Continuous batching: sequences join and leave between steps, and every step is one forward and one depth call.
 
-Two cohorts of sequences take turns: while the hidden states of one are away at the depth transformer, the torch
-thread computes the other. Blocks for a sequence's longest possible life are reserved when it is admitted, so a running
+Sequences form cohorts that take turns: while the hidden states of one are away at the depth transformer, the torch
+thread computes another. Prompts are prefilled between the steps, several at a time. Blocks for a sequence's longest possible life are reserved when it is admitted, so a running
 request can always finish.
 """
 
@@ -31,7 +31,6 @@ from pipeline.sampling import pack_emitted
 from pipeline.sequence import Sequence
 from pipeline.tokenizer import Tokenizer
 
-COHORTS = 2
 T = TypeVar("T")
 
 
@@ -53,26 +52,29 @@ class EngineLimits:
     block_size: int = 64
     """positions a KV block holds"""
     prefill_rows: int = 256
-    """rows of a prompt computed in one go; other sequences step in between"""
+    """rows of prompts computed in one go; other sequences step in between"""
+    cohorts: int = 2
+    """groups that take turns. Two hide the depth side's time where it has a device of its own, at the price of twice
+    the steps; where both compute on the same cores or steps are short, one is faster"""
 
     @property
     def max_cohort(self) -> int:
         """Most sequences of one step: a cohort only takes a request when it is the smallest."""
-        return -(-self.max_running // COHORTS)
+        return -(-self.max_running // self.cohorts)
 
 
 @dataclass(eq=False)
 class Cohort:
-    """Sequences that step together, and at most one whose prompt is still being prefilled between their steps."""
+    """Sequences that step together, and those whose prompts are still being prefilled between their steps."""
 
     running: list[Sequence] = field(default_factory=list)
-    joining: Sequence | None = None
+    joining: list[Sequence] = field(default_factory=list)
     progress: float = 0.0
     """time.monotonic() of its last finished step, or of when it last got something to do"""
 
     @property
     def members(self) -> list[Sequence]:
-        return self.running if self.joining is None else [*self.running, self.joining]
+        return [*self.running, *self.joining]
 
 
 class Engine:
@@ -95,7 +97,7 @@ class Engine:
         self.limits = limits
         self.kv = backbone.new_kv_blocks(limits.kv_blocks, limits.block_size)
         self.waiting: deque[Sequence] = deque()
-        self.cohorts = [Cohort() for _ in range(COHORTS)]
+        self.cohorts = [Cohort() for _ in range(limits.cohorts)]
         self._tokenizer = tokenizer
         self._depth = depth
         self._random = random
@@ -204,7 +206,7 @@ class Engine:
                 self._retire(cohort)
                 self._admit(cohort)
                 if cohort.joining:
-                    await self._prefill(cohort, cohort.joining)
+                    await self._prefill(cohort)
                 if cohort.running:
                     await self._step(cohort)
         except BaseException as error:
@@ -212,41 +214,55 @@ class Engine:
             raise
 
     def _may_admit(self, cohort: Cohort) -> bool:
-        """Whether the head of the queue fits now, no other prefill is under way, and this cohort is the smallest."""
-        if not self.waiting or self.running >= self.limits.max_running or any(c.joining for c in self.cohorts):
+        """Whether the head of the queue fits now, and this cohort is the smallest."""
+        if not self.waiting or self.running >= self.limits.max_running:
             return False
         smallest = min(self.cohorts, key=lambda each: len(each.members))
         return cohort is smallest and self.kv.blocks_for(self.waiting[0].positions) <= self.kv.free
 
     def _admit(self, cohort: Cohort) -> None:
-        if self._may_admit(cohort):
+        while self._may_admit(cohort):
             if not cohort.members:
                 cohort.progress = time.monotonic()
-            cohort.joining = self.waiting.popleft()
-            self.kv.extend(cohort.joining.table, cohort.joining.positions)
+            sequence = self.waiting.popleft()
+            self.kv.extend(sequence.table, sequence.positions)
+            cohort.joining.append(sequence)
 
-    async def _prefill(self, cohort: Cohort, sequence: Sequence) -> None:
-        """Computes the next rows of the prompt; its very last row is fed by the sequence's first step."""
-        done, last = sequence.table.length, len(sequence.known) - 1
-        rows = sequence.known[done : min(done + self._prefill_rows, last)]
-        try:
-            await self._in_torch(self._forward, [sequence], rows)
-        except Exception as error:  # noqa: BLE001 - the error goes to the request it belongs to
+    async def _prefill(self, cohort: Cohort) -> None:
+        """Computes the next rows of the oldest prompts; the very last row of each is fed by its first step."""
+        pieces, room = [], self._prefill_rows
+        for sequence in cohort.joining:
+            done, last = sequence.table.length, len(sequence.known) - 1
+            pieces.append((sequence, sequence.known[done : min(done + room, last)]))
+            room -= len(pieces[-1][1])
+            if room == 0:
+                break
+        for sequence, error in await self._in_torch(self._prefill_pieces, pieces):
             self._end(cohort, sequence, error)
-            return
         cohort.progress = time.monotonic()
-        if sequence.table.length == last:
+        ready = [each for each in cohort.joining if each.table.length == len(each.known) - 1]
+        for sequence in ready:
+            cohort.joining.remove(sequence)
             cohort.running.append(sequence)
-            cohort.joining = None
-            self._changed.set()
+        self._changed.set()
+
+    def _prefill_pieces(self, pieces: list[tuple[Sequence, np.ndarray]]) -> list[tuple[Sequence, Exception]]:
+        """All pieces in one forward; where that fails, one by one. Returns what failed by itself."""
+        try:
+            self._forward(pieces)
+        except Exception as error:  # noqa: BLE001 - the error goes to the request it belongs to
+            if len(pieces) == 1:
+                return [(pieces[0][0], error)]
+            return [failure for piece in pieces for failure in self._prefill_pieces([piece])]
+        return []
 
     async def _step(self, cohort: Cohort) -> None:
         """One frame for every running sequence of the cohort."""
         began = time.monotonic()
         members = list(cohort.running)
-        rows = np.stack([self._newest_row(sequence) for sequence in members])
+        rows = [(sequence, self._newest_row(sequence)) for sequence in members]
         try:
-            hidden = await self._in_torch(self._hidden_states, members, rows)
+            hidden = await self._in_torch(self._hidden_states, rows)
             result = await self._depth.sample(self._depth_call(members, hidden))
         except Exception as error:  # noqa: BLE001 - the error goes to the requests of this step
             for sequence in members:
@@ -257,23 +273,23 @@ class Engine:
         cohort.progress = time.monotonic()
         self._on_step(len(members), cohort.progress - began)
 
-    def _hidden_states(self, sequences: list[Sequence], rows: np.ndarray) -> np.ndarray:
+    def _hidden_states(self, pieces: list[tuple[Sequence, np.ndarray]]) -> np.ndarray:
         """`_forward`, ready to send: waiting for an accelerator to finish is for the torch thread, too."""
-        return to_wire(self._forward(sequences, rows))
+        return to_wire(self._forward(pieces))
 
-    def _forward(self, sequences: list[Sequence], rows: np.ndarray) -> Tensor:
-        """Feeds the next rows of one sequence, or one row to each of several."""
-        count = len(rows) // len(sequences)
-        spans = [Span(sequence.table, sequence.table.length, count) for sequence in sequences]
-        hidden = self.backbone(torch.from_numpy(rows), spans, self.kv)
-        for sequence in sequences:
-            sequence.table.length += count
+    def _forward(self, pieces: list[tuple[Sequence, np.ndarray]]) -> Tensor:
+        """Feeds each sequence its next rows, int64 [rows, 1 + n_vq]; hidden states of all of them in this order."""
+        spans = [Span(sequence.table, sequence.table.length, len(rows)) for sequence, rows in pieces]
+        hidden = self.backbone(torch.from_numpy(np.concatenate([rows for _, rows in pieces])), spans, self.kv)
+        for sequence, rows in pieces:
+            sequence.table.length += len(rows)
         return hidden
 
     def _newest_row(self, sequence: Sequence) -> np.ndarray:
+        """int64 [1, 1 + n_vq]"""
         if not sequence.frames:
-            return sequence.known[-1]
-        return audio_rows(self.config.tokens.assistant_slot, sequence.frames[-1][None])[0]
+            return sequence.known[-1:]
+        return audio_rows(self.config.tokens.assistant_slot, sequence.frames[-1][None])
 
     def _depth_call(self, members: list[Sequence], hidden: np.ndarray) -> DepthCall:
         penalized = [row for row, sequence in enumerate(members) if sequence.emitted is not None]
@@ -317,10 +333,7 @@ class Engine:
         """Takes a sequence out and its blocks back. Only called between forwards of its cohort."""
         if error is not None:
             sequence.fail(error)
-        if sequence is cohort.joining:
-            cohort.joining = None
-        else:
-            cohort.running.remove(sequence)
+        (cohort.joining if sequence in cohort.joining else cohort.running).remove(sequence)
         self.kv.release(sequence.table, scrub=error is not None or sequence.cancelled)
         self._changed.set()
 
