@@ -40,7 +40,11 @@ class DepthSampler:
         )
         self._stall_seconds = settings.stall_seconds
         self._worker: BatchWorker[DepthCall, DepthResult] = BatchWorker(
-            self._pass, limit=settings.depth.max_rows, weight=lambda call: call.rows, name="depth"
+            self._pass,
+            limit=settings.depth.max_rows,
+            weight=lambda call: call.rows,
+            caller=lambda call: call.caller,
+            name="depth",
         )
         self._gather.set_max_batch_size(settings.depth.max_rows)
         self._rows_per_pass = Histogram(

@@ -5,10 +5,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from pipeline.errors import EngineStopped
+from pipeline.rendezvous import Rendezvous
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,7 +27,8 @@ class BatchWorker(Generic[Item, Result]):
     """`work(items)` gets up to `limit` of summed `weight` and returns one result an item, in order.
 
     An item's failure is its own: when a batch raises, its items are run again one by one, so `work` must either
-    finish or leave no trace. An item heavier than the limit runs alone.
+    finish or leave no trace. An item heavier than the limit runs alone. With a `caller`, which names who an item comes
+    from, a batch that is not full waits for callers that are about to come (`Rendezvous`).
     """
 
     def __init__(
@@ -34,11 +37,15 @@ class BatchWorker(Generic[Item, Result]):
         *,
         limit: int,
         weight: Callable[[Item], int] = lambda _item: 1,
+        caller: Callable[[Item], str] | None = None,
         name: str = "torch",
     ):
         self._work = work
         self._limit = limit
         self._weight = weight
+        self._caller = caller
+        self._rendezvous = Rendezvous()
+        self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._waiting: deque[_Submission[Item, Result]] = deque()
         self._loop_task: asyncio.Task | None = None
@@ -55,6 +62,9 @@ class BatchWorker(Generic[Item, Result]):
             raise self._stopped()
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(_Submission(item, self._weight(item), future))
+        if self._caller is not None:
+            self._rendezvous.called(self._caller(item))
+            self._arrived.set()
         if self._loop_task is None or self._loop_task.done():
             self._loop_task = asyncio.create_task(self._drain())
         return future
@@ -70,8 +80,22 @@ class BatchWorker(Generic[Item, Result]):
         self._thread.shutdown(wait=False)
 
     async def _drain(self) -> None:
-        while batch := self._next_batch():
-            await self._run(batch)
+        while self._waiting:
+            if self._caller is not None:
+                await self._wait_for_callers(self._caller)
+            if batch := self._next_batch():
+                await self._run(batch)
+
+    async def _wait_for_callers(self, caller: Callable[[Item], str]) -> None:
+        since = time.monotonic()
+        while sum(each.weight for each in self._waiting) < self._limit:
+            present = {caller(each.item) for each in self._waiting}
+            patience = self._rendezvous.patience(present, since)
+            if patience <= 0:
+                return
+            self._arrived.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), patience)
 
     def _next_batch(self) -> list[_Submission[Item, Result]]:
         batch, held = [], 0
@@ -99,6 +123,9 @@ class BatchWorker(Generic[Item, Result]):
                 batch[0].future.set_exception(self._stopped() if self._closed else error)
             return
         finally:
+            if self._caller is not None:
+                callers = {self._caller(each.item) for each in batch}
+                self._rendezvous.answered(callers, time.monotonic() - self._busy_since)
             self._busy_since = None
         for each, result in answers:
             if not each.future.done():

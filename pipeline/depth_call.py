@@ -58,6 +58,8 @@ class DepthCall:
     """int64 [penalized rows]"""
     emitted: np.ndarray
     """uint8 [penalized rows, n_vq, ceil(codes / 8)]: bit set of the codes each codebook has emitted"""
+    caller: str = ""
+    """Which engine it comes from; matters only to when a pass begins."""
 
     @property
     def rows(self) -> int:

@@ -1,13 +1,14 @@
 """Continuous batching: sequences join and leave between steps, and every step is one forward and one depth call.
 
 Sequences form cohorts that take turns: while the hidden states of one are away at the depth transformer, the torch
-thread computes another. Prompts are prefilled between the steps, several at a time. Blocks for a sequence's longest possible life are reserved when it is admitted, so a running
-request can always finish.
+thread computes another. Prompts are prefilled between the steps, several at a time. Blocks for a sequence's longest
+possible life are reserved when it is admitted, so a running request can always finish.
 """
 
 import asyncio
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -101,6 +102,7 @@ class Engine:
         self._tokenizer = tokenizer
         self._depth = depth
         self._random = random
+        self._name = uuid.uuid4().hex
         self._on_step = on_step
         self._prefill_rows = min(limits.prefill_rows, backbone.rows.limit or limits.prefill_rows)
         self.config = backbone.config
@@ -305,6 +307,7 @@ class Engine:
             sampling=sampling_table([sequence.request.sampling for sequence in members]),
             penalized=np.array(penalized, dtype=np.int64),
             emitted=self._emitted([members[row] for row in penalized]),
+            caller=self._name,
         )
 
     def _emitted(self, sequences: list[Sequence]) -> np.ndarray:
