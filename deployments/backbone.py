@@ -66,6 +66,7 @@ class Backbone:
             "waiting": len(engine.waiting),
             "free_kv_blocks": engine.kv.free,
             "kv_blocks": engine.kv.total,
+            "reused_rows": engine.reused,
         }
 
     async def ready(self) -> None:

@@ -34,6 +34,7 @@ from pipeline.audio import FORMATS, AudioOutput
 from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig
 from pipeline.errors import SpeechError
+from pipeline.reference import ClipCache
 from pipeline.request import Prompt, SpeechJob, SpeechRequest
 
 WARM_UP = SpeechJob(SpeechRequest("warm-up", Prompt("Ready."), seed=0, max_frames=4))
@@ -61,6 +62,7 @@ class SpeechIngress:
         self._codec = codec
         self._stream = codec.options(stream=True)
         self._codec_config = CodecConfig.load(settings.model.codec)
+        self._clips = ClipCache(self._codec_config)
         self._recovery = Recovery("codec", settings.recovery_attempts)
         self._started = int(time.time())
         self._warm = False
@@ -144,7 +146,7 @@ class SpeechIngress:
         """All that can be wrong with a request is found here; large bodies and clips take a while, hence the thread."""
         body = parse_speech(raw, self._limits)
         codec = self._codec_config
-        job = to_job(body, request_id=request_id, served=self._served, limits=self._limits, codec=codec)
+        job = to_job(body, request_id=request_id, served=self._served, limits=self._limits, clips=self._clips)
         output = AudioOutput(
             body.response_format,
             codec.sampling_rate,

@@ -4,16 +4,13 @@ import base64
 import math
 import unicodedata
 
-import numpy as np
-
 from deployments.http_errors import bad_request
 from deployments.limits import HttpLimits
 from deployments.schema import SpeechBody
 from deployments.served import Served
-from pipeline.config import CodecConfig
 from pipeline.languages import estimated_frames
 from pipeline.random_state import fresh_seed
-from pipeline.reference import decode_audio, prepare_reference
+from pipeline.reference import ClipCache
 from pipeline.request import Prompt, SamplingParams, SpeechJob, SpeechRequest
 
 _SLOWEST = 2.5
@@ -26,7 +23,7 @@ _LEAST = 2.0**-24
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-def to_job(body: SpeechBody, *, request_id: str, served: Served, limits: HttpLimits, codec: CodecConfig) -> SpeechJob:
+def to_job(body: SpeechBody, *, request_id: str, served: Served, limits: HttpLimits, clips: ClipCache) -> SpeechJob:
     """Decodes the reference clip, so it may take a while: run it off the event loop.
 
     Raises ApiError 404 for a model or voice that is not served, and ApiError 400 or InvalidRequest for a clip
@@ -41,7 +38,7 @@ def to_job(body: SpeechBody, *, request_id: str, served: Served, limits: HttpLim
         max_frames=_frame_budget(body, limits),
         sampling=_sampling(body),
     )
-    return SpeechJob(request, None if body.ref_audio is None else _reference(body.ref_audio, codec))
+    return SpeechJob(request, None if body.ref_audio is None else clips.prepared(_clip_bytes(body.ref_audio)))
 
 
 def _prompt(body: SpeechBody) -> Prompt:
@@ -93,11 +90,6 @@ def _sampling(body: SpeechBody) -> SamplingParams:
 def _above_zero(value: float) -> float:
     """Smaller numbers do the same as the least one, but float32 could make them 0: another meaning."""
     return max(value, _LEAST)
-
-
-def _reference(ref_audio: str, codec: CodecConfig) -> np.ndarray:
-    audio, rate = decode_audio(_clip_bytes(ref_audio))
-    return prepare_reference(audio, rate, codec)
 
 
 def _clip_bytes(ref_audio: str) -> bytes:

@@ -24,6 +24,7 @@ from pipeline.attention import Span
 from pipeline.backbone import Backbone
 from pipeline.depth_call import DepthCall, DepthResult, RowStates, sampling_table, to_wire
 from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull
+from pipeline.kv_blocks import prefix_keys
 from pipeline.loop_thread import LoopThread
 from pipeline.prompt import audio_rows, prompt_rows
 from pipeline.random_state import export_generator, new_generator
@@ -103,6 +104,8 @@ class Engine:
         self._depth = depth
         self._random = random
         self._name = uuid.uuid4().hex
+        self.reused = 0
+        """prompt rows so far that were found instead of computed"""
         self._on_step = on_step
         self._prefill_rows = min(limits.prefill_rows, backbone.rows.limit or limits.prefill_rows)
         self.config = backbone.config
@@ -167,7 +170,8 @@ class Engine:
         generator = request.generator
         if self._random == "generator" and generator is None:
             generator = export_generator(new_generator(request.seed, self.backbone.device))
-        return Sequence(request, known, generator=generator, emitted=self._new_emitted(request))
+        keys = prefix_keys(known[:-1], self.limits.block_size)
+        return Sequence(request, known, keys=keys, generator=generator, emitted=self._new_emitted(request))
 
     def _check_room(self, request: SpeechRequest) -> None:
         if self._stopped is not None:
@@ -227,6 +231,8 @@ class Engine:
             if not cohort.members:
                 cohort.progress = time.monotonic()
             sequence = self.waiting.popleft()
+            self.kv.find(sequence.table, sequence.keys)
+            self.reused += sequence.table.length
             self.kv.extend(sequence.table, sequence.positions)
             cohort.joining.append(sequence)
 
@@ -239,7 +245,8 @@ class Engine:
             room -= len(pieces[-1][1])
             if room == 0:
                 break
-        for sequence, error in await self._in_torch(self._prefill_pieces, pieces):
+        pieces = [piece for piece in pieces if len(piece[1])]
+        for sequence, error in await self._in_torch(self._prefill_pieces, pieces) if pieces else ():
             self._end(cohort, sequence, error)
         cohort.progress = time.monotonic()
         ready = [each for each in cohort.joining if each.table.length == len(each.known) - 1]
@@ -323,6 +330,8 @@ class Engine:
         else:
             if result.states.generators is not None:
                 sequence.generator = result.states.generators[row].copy()
+            self.kv.publish(sequence.table, sequence.keys)  # a finite result shows that all before it is finite
+            sequence.keys = []
             sequence.append(result.codes[row].copy())
             if sequence.at_limit:
                 sequence.finish("length")

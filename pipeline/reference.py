@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import threading
+from collections import OrderedDict
 
 import av
 import numpy as np
@@ -98,6 +100,31 @@ def prepare_reference(audio: np.ndarray, rate: int, codec: CodecConfig) -> np.nd
     if peak < SILENCE_PEAK:
         raise _invalid("the reference audio is silent")
     return _normalise_loudness(_resample(mixed, rate, codec.sampling_rate))
+
+
+class ClipCache:
+    """Prepared clips by the bytes of their files, the last used ones up to `max_bytes`. Threads may share it."""
+
+    def __init__(self, codec: CodecConfig, max_bytes: int = 64 * 2**20):
+        self._codec = codec
+        self._max_bytes = max_bytes
+        self._clips: OrderedDict[bytes, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def prepared(self, data: bytes) -> np.ndarray:
+        """As `prepare_reference` of `decode_audio`, read-only; raises what they raise."""
+        key = hashlib.sha256(data).digest()
+        with self._lock:
+            if key in self._clips:
+                self._clips.move_to_end(key)
+                return self._clips[key]
+        clip = prepare_reference(*decode_audio(data), self._codec)
+        clip.flags.writeable = False
+        with self._lock:
+            self._clips[key] = clip
+            while sum(each.nbytes for each in self._clips.values()) > self._max_bytes:
+                self._clips.popitem(last=False)
+        return clip
 
 
 def _resample(audio: np.ndarray, rate: int, target_rate: int) -> np.ndarray:

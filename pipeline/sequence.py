@@ -21,6 +21,8 @@ class Sequence:
     known: np.ndarray
     """int64 [T, 1 + n_vq]: the rows to prefill, of the prompt and of the frames that are done"""
     table: BlockTable = field(default_factory=BlockTable)
+    keys: list[bytes] = field(default_factory=list)
+    """Of the blocks full of `known` rows, to find or publish them by; the very last row is always computed."""
     frames: list[np.ndarray] = field(default_factory=list)
     generator: np.ndarray | None = None
     """State of the request's torch.Generator, where one draws."""

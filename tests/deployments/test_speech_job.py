@@ -18,7 +18,7 @@ from deployments.speech_job import to_job
 from pipeline.config import CodecConfig
 from pipeline.errors import InvalidRequest
 from pipeline.languages import estimated_frames
-from pipeline.reference import decode_audio, prepare_reference
+from pipeline.reference import ClipCache, decode_audio, prepare_reference
 from pipeline.request import MAX_SEED, Prompt, SamplingParams, SpeechRequest
 from tests.conftest import TINY
 
@@ -29,7 +29,7 @@ SERVED = Served("moss-tts-local", ("tts-1", "tts-1-hd"))
 def job_of(limits=None, **fields):
     limits = limits or HttpLimits()
     body = parse_speech(json.dumps({"input": "Hi.", **fields}).encode(), limits)
-    return to_job(body, request_id="r", served=SERVED, limits=limits, codec=CODEC)
+    return to_job(body, request_id="r", served=SERVED, limits=limits, clips=ClipCache(CODEC))
 
 
 def request_of(**fields):

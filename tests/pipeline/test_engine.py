@@ -298,3 +298,62 @@ async def test_frames_drawn_by_changing_depth_replicas_are_those_of_one(new_engi
     wanted = request(seed=3, repetition_penalty=1.2)
     one = await codes_of(new_engine(depth_side=endless, random=random), wanted)
     assert np.array_equal(await codes_of(new_engine(depth_side=TakesTurns(*replicas), random=random), wanted), one)
+
+
+async def test_prompts_that_begin_alike_share_what_was_computed_and_keep_their_bits(new_engine, endless):
+    wanted = [request(text, seed=i, repetition_penalty=1.1) for i, text in enumerate(["One.", "Another one.", "One."])]
+    alone = [await codes_of(new_engine(depth_side=endless), one) for one in wanted]
+    engine = new_engine(depth_side=endless)
+    assert np.array_equal(await codes_of(engine, wanted[0]), alone[0])
+    assert engine.reused == 0
+    together = await asyncio.gather(*(codes_of(engine, one) for one in wanted))
+    assert all(map(np.array_equal, together, alone))
+    block = LIMITS.block_size
+    assert engine.reused >= 3 * block
+    assert engine.reused % block == 0
+    assert engine.kv.free == engine.kv.total
+
+
+async def test_a_prompt_found_up_to_its_last_row_needs_no_prefill(new_engine, endless, tokenizer, config):
+    from pipeline.prompt import prompt_rows
+
+    text = next(
+        text
+        for text in ("a" + " b" * count for count in range(200))
+        if len(prompt_rows(Prompt(text), tokenizer, config)) % LIMITS.block_size == 1
+    )
+    engine = new_engine(depth_side=endless)
+    once, again = [await codes_of(engine, request(text)) for _ in range(2)]
+    assert np.array_equal(once, again)
+    assert engine.reused == len(prompt_rows(Prompt(text), tokenizer, config)) - 1
+
+
+async def test_nothing_is_shared_of_a_request_without_a_single_finite_frame(new_engine, depth):
+    class Fails(NeverStops):
+        async def sample(self, call):
+            result = await super().sample(call)
+            result.failed[:] = True
+            return result
+
+    engine = new_engine(depth_side=Fails(DepthSampler(depth)))
+    for _ in range(2):
+        with pytest.raises(ModelFailure):
+            await codes_of(engine, request())
+    assert engine.reused == 0
+    assert engine.kv.free == engine.kv.total
+
+
+async def test_many_prompts_are_prefilled_in_one_forward_within_the_row_limit(new_engine, endless, monkeypatch):
+    engine = new_engine(EngineLimits(max_running=8, kv_blocks=96, prefill_rows=400, cohorts=1), endless)
+    forwards = []
+    forward = engine.backbone.forward
+
+    def record(rows, spans, kv):
+        forwards.append([span.count for span in spans])
+        return forward(rows, spans, kv)
+
+    monkeypatch.setattr(engine.backbone, "forward", record)
+    await asyncio.gather(*(codes_of(engine, request(seed=seed, max_frames=3)) for seed in range(6)))
+    prefills = [counts for counts in forwards if max(counts) > 1]
+    assert max(len(counts) for counts in prefills) > 1
+    assert max(sum(counts) for counts in prefills) <= 400

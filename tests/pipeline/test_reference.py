@@ -11,7 +11,7 @@ import soundfile
 
 from pipeline.config import CodecConfig
 from pipeline.errors import InvalidRequest
-from pipeline.reference import content_key, decode_audio, prepare_reference
+from pipeline.reference import ClipCache, content_key, decode_audio, prepare_reference
 from tests.conftest import TINY
 
 CODEC = CodecConfig.load(TINY / "codec")
@@ -309,3 +309,18 @@ def test_one_different_sample_or_another_shape_is_another_key():
     other[1, 5] = np.nextafter(other[1, 5], np.float32(1))
     assert len({content_key(audio), content_key(other), content_key(audio.reshape(1, -1))}) == 3
     assert content_key(audio) == content_key(np.asfortranarray(audio))
+
+
+def test_a_clip_is_prepared_once_and_forgotten_when_others_need_the_room():
+    files = [file_of(tone(amplitude=amplitude)) for amplitude in (0.1, 0.2, 0.3)]
+    expected = [prepare_reference(*decode_audio(data), CODEC) for data in files]
+    cache = ClipCache(CODEC, max_bytes=2 * expected[0].nbytes)
+    first, second = cache.prepared(files[0]), cache.prepared(files[1])
+    assert cache.prepared(bytes(files[0])) is first
+    cache.prepared(files[2])
+    assert cache.prepared(files[0]) is first
+    again = cache.prepared(files[1])
+    assert again is not second
+    assert not again.flags.writeable
+    np.testing.assert_array_equal(again, expected[1])
+    assert "damaged" in refusal(cache.prepared, b"no audio at all")
