@@ -2,6 +2,7 @@
 
 `pipeline.speech.Speech` in this process takes turns with the deployments codec, backbone and depth, which are called
 through the handle of the codec, without HTTP. Torch has one thread in either. The audio must have the same bytes.
+What a depth call costs beyond the pass that answers it, is its way there and back and its wait for the pass before.
 """
 
 import hashlib
@@ -16,8 +17,9 @@ from ray import serve
 from rich.table import Table
 from tqdm import tqdm
 
+from benchmarks.models import EMBEDDED, prepared
 from benchmarks.results import BenchmarkFailed, integers, new_table, option_parser, report
-from benchmarks.serving import BATCHED, EMBEDDED, check_health, cluster, deploy, settings
+from benchmarks.serving import BATCHED, check_health, cluster, deploy, settings
 from benchmarks.timing import Rounds, quartiles, ratios
 from benchmarks.workload import jobs
 from pipeline.codec_service import AudioChunk
@@ -28,7 +30,6 @@ from pipeline.speech import Speech
 ONE, THREE = "one process", "three deployments"
 CONCURRENCY, QUICK_CONCURRENCY = (1, 16, 32), (1, 16)
 ROUNDS, QUICK_ROUNDS = 5, 3
-MAX_FRAMES = 50
 
 Stream = Callable[[SpeechJob], Iterable[AudioChunk]]
 
@@ -41,6 +42,10 @@ class Row:
     seconds: dict[str, float]
     audio_per_second: dict[str, float]
     three_over_one: float
+    step_ms: float
+    """of a depth call from the backbone, there and back"""
+    pass_ms: float
+    """of the depth pass that answers it"""
 
 
 @dataclass(frozen=True)
@@ -49,21 +54,50 @@ class Spoken:
     digest: str
 
 
-def speak_all(stream: Stream, work: list[SpeechJob]) -> tuple[float, list[Spoken]]:
+class Calls:
+    """Depth calls of the application `batched`, as both ends count them."""
+
+    def __init__(self):
+        self._ends = [serve.get_deployment_handle(name, BATCHED) for name in ("Backbone", "DepthSampler")]
+
+    def start(self) -> None:
+        self._before = self._read()
+
+    def milliseconds(self) -> tuple[float, float]:
+        """Of a call and of a pass since the start, means."""
+        calls, call_seconds, passes, pass_seconds = (
+            now - before for now, before in zip(self._read(), self._before, strict=True)
+        )
+        return 1000 * call_seconds / calls, 1000 * pass_seconds / passes
+
+    def _read(self) -> tuple[float, ...]:
+        backbone, depth = (end.stats.remote().result() for end in self._ends)
+        return backbone["depth_calls"], backbone["depth_seconds"], depth["passes"], depth["seconds"]
+
+
+def speak_all(stream: Stream, work: list[SpeechJob], rate: int) -> tuple[float, list[Spoken]]:
     """Wall time of all jobs at once, and their audio."""
     with ThreadPoolExecutor(len(work)) as pool:
         began = time.perf_counter()
-        spoken = list(pool.map(lambda job: _listen(stream(job)), work))
+        spoken = list(pool.map(lambda job: _listen(stream(job), rate), work))
         return time.perf_counter() - began, spoken
 
 
-def measure(streams: dict[str, Stream], work: list[SpeechJob], rounds: int, turn_done: Callable[[], None]) -> Row:
+def measure(
+    streams: dict[str, Stream],
+    work: list[SpeechJob],
+    rate: int,
+    rounds: int,
+    calls: Calls,
+    turn_done: Callable[[], None],
+) -> Row:
     """The first round is thrown away."""
+    calls.start()
     times: Rounds = {name: [] for name in streams}
     audio: list[list[Spoken]] = []
     for turn in range(rounds):
         for name in streams if turn % 2 == 0 else reversed(streams):
-            seconds, spoken = speak_all(streams[name], work)
+            seconds, spoken = speak_all(streams[name], work, rate)
             audio.append(spoken)
             times[name].append(seconds)
             turn_done()
@@ -72,27 +106,31 @@ def measure(streams: dict[str, Stream], work: list[SpeechJob], rounds: int, turn
     times = {name: values[1:] for name, values in times.items()}
     length = sum(spoken.seconds for spoken in audio[0])
     medians = {name: statistics.median(values) for name, values in times.items()}
+    step_ms, pass_ms = calls.milliseconds()
     return Row(
         concurrency=len(work),
         seconds=medians,
         audio_per_second={name: length / seconds for name, seconds in medians.items()},
         three_over_one=quartiles(ratios(times, ONE, THREE))[1],
+        step_ms=step_ms,
+        pass_ms=pass_ms,
     )
 
 
-def _listen(chunks: Iterable[AudioChunk]) -> Spoken:
+def _listen(chunks: Iterable[AudioChunk], rate: int) -> Spoken:
     samples, digest = 0, hashlib.sha256()
     for chunk in chunks:
         samples += chunk.samples.shape[1]
         digest.update(chunk.samples.tobytes())
-    return Spoken(samples / CodecConfig.load(EMBEDDED / "codec").sampling_rate, digest.hexdigest())
+    return Spoken(samples / rate, digest.hexdigest())
 
 
 def _table(rows: list[Row]) -> Table:
     columns = [f"{name}, {unit}" for unit in ("s", "audio s / s") for name in (ONE, THREE)]
-    table = new_table("the same jobs, embedded model", "C", *columns, "throughput, three / one")
+    ratio = ("throughput, three / one", "depth call ms", "depth pass ms")
+    table = new_table("the same jobs, embedded model", "C", *columns, *ratio)
     for r in rows:
-        numbers = (*r.seconds.values(), *r.audio_per_second.values(), r.three_over_one)
+        numbers = (*r.seconds.values(), *r.audio_per_second.values(), r.three_over_one, r.step_ms, r.pass_ms)
         table.add_row(str(r.concurrency), *(f"{number:.2f}" for number in numbers))
     return table
 
@@ -104,9 +142,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
     torch.set_num_threads(1)
-    work = jobs(max(levels), MAX_FRAMES, CodecConfig.load(EMBEDDED / "codec"))
-    with cluster() as url, Speech.load(EMBEDDED, limits=settings().backbone.limits) as speech:
-        deploy(BATCHED, url)
+    with (
+        prepared(EMBEDDED) as model,
+        cluster() as url,
+        Speech.load(model.directory, limits=settings(model).backbone.limits) as speech,
+    ):
+        codec = CodecConfig.load(model.directory / "codec")
+        work = jobs(max(levels), model.max_frames, codec)
+        deploy(BATCHED, url, settings(model))
         handle = serve.get_deployment_handle("CodecDecoder", BATCHED).options(stream=True)
         streams = {ONE: speech.generate, THREE: lambda job: handle.stream.remote(job)}
         with tqdm(total=len(levels) * rounds * len(streams), desc="distribution") as progress:
@@ -115,7 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 check_health(url, BATCHED)
                 progress.update()
 
-            rows = [measure(streams, work[:count], rounds, turn_done) for count in levels]
+            calls = Calls()
+            rows = [measure(streams, work[:count], codec.sampling_rate, rounds, calls, turn_done) for count in levels]
     report("distribution", options, [_table(rows)], rounds=rounds, rows=[asdict(r) for r in rows])
 
 

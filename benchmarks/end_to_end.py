@@ -1,7 +1,8 @@
 """`python -m benchmarks.end_to_end`: C requests at once over HTTP, batched against the serial fallback.
 
-Two servers of the embedded model in one Ray instance take turns: `batched` draws all rows of a step in one pass,
-`serial` has a depth model that declares `accepts_generators = False`. The answers must have the same bytes.
+Two servers of one model in one Ray instance take turns: `batched` draws all rows of a step in one pass, `serial` has
+a depth model that declares `accepts_generators = False`. The answers must have the same bytes. First the embedded
+model, then one of the published width with few layers and random weights.
 """
 
 import asyncio
@@ -15,15 +16,16 @@ import httpx
 from rich.table import Table
 from tqdm import tqdm
 
+from benchmarks.models import EMBEDDED, WIDE, prepared
 from benchmarks.playback import Playback, play
 from benchmarks.results import BenchmarkFailed, integers, new_table, option_parser, report
-from benchmarks.serving import BATCHED, SERIAL, check_health, cluster, deploy, peak_memory
+from benchmarks.serving import BATCHED, SERIAL, check_health, cluster, deploy, peak_memory, settings
 from benchmarks.workload import body
 
 SERVERS = (BATCHED, SERIAL)
 CONCURRENCY, QUICK_CONCURRENCY = (1, 8, 16, 32, 64), (1, 16)
 ROUNDS, QUICK_ROUNDS = 5, 3
-MAX_FRAMES = 50
+MODELS, QUICK_MODELS = (EMBEDDED, WIDE), (EMBEDDED,)
 _SAMPLE_BYTES = 2
 
 
@@ -45,6 +47,7 @@ class Round:
 class Row:
     """One server at one concurrency: medians over the rounds, percentiles over all their requests."""
 
+    model: str
     server: str
     concurrency: int
     seconds: float
@@ -71,26 +74,26 @@ async def speak(client: httpx.AsyncClient, server: str, fields: dict) -> Answer:
     return Answer(play(arrivals), digest.hexdigest())
 
 
-async def one_round(url: str, server: str, concurrency: int) -> Round:
+async def one_round(url: str, server: str, concurrency: int, max_frames: int) -> Round:
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
         began = time.perf_counter()
-        answers = await asyncio.gather(*(speak(client, server, body(i, MAX_FRAMES)) for i in range(concurrency)))
+        answers = await asyncio.gather(*(speak(client, server, body(i, max_frames)) for i in range(concurrency)))
         return Round(time.perf_counter() - began, answers)
 
 
-def measure(url: str, concurrency: int, rounds: int, progress: tqdm) -> dict[str, list[Round]]:
+def measure(url: str, concurrency: int, max_frames: int, rounds: int, progress: tqdm) -> dict[str, list[Round]]:
     """Both servers in every round, in alternating order; the first round is thrown away."""
     done: dict[str, list[Round]] = {server: [] for server in SERVERS}
     for turn in range(rounds):
         for server in SERVERS if turn % 2 == 0 else SERVERS[::-1]:
-            done[server].append(asyncio.run(one_round(url, server, concurrency)))
+            done[server].append(asyncio.run(one_round(url, server, concurrency, max_frames)))
             check_health(url, server)
             progress.update()
     return {server: each[1:] for server, each in done.items()}
 
 
-def _row(server: str, concurrency: int, rounds: list[Round]) -> Row:
+def _row(model: str, server: str, concurrency: int, rounds: list[Round]) -> Row:
     heard = [answer.playback for each in rounds for answer in each.answers]
     first = sorted(playback.first_audio for playback in heard)
 
@@ -98,6 +101,7 @@ def _row(server: str, concurrency: int, rounds: list[Round]) -> Row:
         return statistics.median(sum(getattr(a.playback, field) for a in each.answers) for each in rounds)
 
     return Row(
+        model=model,
         server=server,
         concurrency=concurrency,
         seconds=statistics.median(each.seconds for each in rounds),
@@ -122,9 +126,9 @@ def _check_bytes(done: dict[str, list[Round]], known: dict[int, str]) -> None:
                 raise BenchmarkFailed(f"request {index} got other bytes than before")
 
 
-def _table(rows: list[Row], ratios: dict[int, float]) -> Table:
+def _table(model: str, rows: list[Row], ratios: dict[int, float]) -> Table:
     columns = ("seconds", "serial / batched", "first audio p50, p95 s", "RTF", "audio s / s", "underruns", "silence s")
-    table = new_table("C requests at once over HTTP, embedded model", "server", "C", *columns)
+    table = new_table(f"C requests at once over HTTP, {model} model", "server", "C", *columns)
     for r in rows:
         ratio = f"{ratios[r.concurrency]:.2f}" if r.server == SERIAL else ""
         first = f"{r.first_audio_p50:.2f}, {r.first_audio_p95:.2f}"
@@ -133,32 +137,51 @@ def _table(rows: list[Row], ratios: dict[int, float]) -> Table:
     return table
 
 
-def _memory_table(peaks: dict[str, float]) -> Table:
-    table = new_table("peak resident memory", "process", "MiB")
+def _memory_table(model: str, peaks: dict[str, float]) -> Table:
+    table = new_table(f"peak resident memory, {model} model", "process", "MiB")
     for name, peak in peaks.items():
         table.add_row(name, f"{peak:.0f}")
     return table
 
 
+@dataclass(frozen=True)
+class Result:
+    """One model's."""
+
+    rows: list[Row]
+    serial_over_batched: dict[int, float]
+    """by concurrency"""
+    peak_memory_mib: dict[str, float]
+
+    def tables(self, model: str) -> list[Table]:
+        return [_table(model, self.rows, self.serial_over_batched), _memory_table(model, self.peak_memory_mib)]
+
+
+def run(name: str, levels: Sequence[int], rounds: int) -> Result:
+    rows, ratios, known = [], {}, {}
+    with prepared(name) as model, cluster() as url:
+        for server in SERVERS:
+            deploy(server, url, settings(model))
+        with tqdm(total=len(levels) * rounds * len(SERVERS), desc=f"end to end, {name}") as progress:
+            for concurrency in levels:
+                done = measure(url, concurrency, model.max_frames, rounds, progress)
+                _check_bytes(done, known)
+                ratios[concurrency] = _ratio(done)
+                rows += [_row(name, server, concurrency, done[server]) for server in SERVERS]
+        return Result(rows, ratios, peak_memory())
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = option_parser("end_to_end", __doc__, ROUNDS)
     parser.add_argument("--concurrency", type=integers, help="for example 1,8,64; at most 64")
+    parser.add_argument("--models", type=lambda value: value.split(","), help=f"of {','.join(MODELS)}")
     options = parser.parse_args(arguments)
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
-    rows, ratios, known = [], {}, {}
-    with cluster() as url:
-        for server in SERVERS:
-            deploy(server, url)
-        with tqdm(total=len(levels) * rounds * len(SERVERS), desc="end to end") as progress:
-            for concurrency in levels:
-                done = measure(url, concurrency, rounds, progress)
-                _check_bytes(done, known)
-                ratios[concurrency] = _ratio(done)
-                rows += [_row(server, concurrency, done[server]) for server in SERVERS]
-        peaks = peak_memory()
-    numbers = {"serial_over_batched": ratios, "rows": [asdict(r) for r in rows], "peak_memory_mib": peaks}
-    report("end_to_end", options, (_table(rows, ratios), _memory_table(peaks)), rounds=rounds, **numbers)
+    names = options.models or (QUICK_MODELS if options.quick else MODELS)
+    results = {name: run(name, levels, rounds) for name in names}
+    tables = [table for name, result in results.items() for table in result.tables(name)]
+    report("end_to_end", options, tables, rounds=rounds, models={n: asdict(result) for n, result in results.items()})
 
 
 if __name__ == "__main__":

@@ -12,11 +12,16 @@ BACKBONE_LAYERS = 2
 
 def sizes(width: int = 2560, heads: int = 32, inner: int = 9728) -> ModelConfig:
     """The published widths by default; the text vocabulary and the number of backbone layers are always small."""
+    return ModelConfig.from_dict(raw_sizes(width, heads, inner))
+
+
+def raw_sizes(width: int = 2560, heads: int = 32, inner: int = 9728) -> dict:
+    """`sizes` as a `config.json`."""
     raw = tts_config(
         hidden_size=width, layers=BACKBONE_LAYERS, heads=heads, kv_heads=8, inner_size=inner, codebook_size=1024
     )
     raw["qwen3_config"]["head_dim"] = 128
-    return ModelConfig.from_dict(raw)
+    return raw
 
 
 def fill(module: nn.Module, dtype: torch.dtype) -> nn.Module:

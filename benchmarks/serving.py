@@ -1,4 +1,4 @@
-"""Real servers of the embedded model, in one Ray instance of the benchmark's own, on the loopback interface alone."""
+"""Real servers, in one Ray instance of the benchmark's own, on the loopback interface alone."""
 
 import os
 import re
@@ -13,16 +13,15 @@ import httpx
 import ray
 from ray import serve
 
+from benchmarks.models import Model
 from benchmarks.results import ROOT, BenchmarkFailed
 from deployments import app
 from deployments.depth import DepthSampler
 from deployments.settings import Settings
 
 BATCHED, SERIAL = "batched", "serial"
-EMBEDDED = ROOT / "models" / "embedded"
 _LOOPBACK = "127.0.0.1"
 _READY_SECONDS = 120
-_ONE = {"autoscaling": {"min_replicas": 1, "max_replicas": 1}}
 _TITLE = re.compile(r"ServeReplica:(\w+):(\w+)|ray::(ProxyActor|ServeController)|(gcs_server|raylet)")
 
 
@@ -35,15 +34,25 @@ class SerialDepthSampler(DepthSampler.func_or_class):
         self._sampler.model.accepts_generators = False
 
 
-def settings() -> Settings:
-    """One replica of everything, with room for 64 requests at once."""
+def settings(model: Model, replicas: int = 1, cohorts: int = 1) -> Settings:
+    """Replicas of each model part, with room for 64 requests at once; one of the depth sampler and of the ingress."""
+    count = {"autoscaling": {"min_replicas": replicas, "max_replicas": replicas}}
+    one = {"autoscaling": {"min_replicas": 1, "max_replicas": 1}}
+    computing = {"dtype": model.dtype, "threads": model.threads}
     return Settings.model_validate(
         {
-            "model": {"tts": EMBEDDED / "tts", "codec": EMBEDDED / "codec"},
-            "backbone": {**_ONE, "max_running": 64, "max_waiting": 64, "kv_blocks": 1024, "cohorts": 1},
-            "depth": {**_ONE, "max_rows": 64},
-            "codec": {**_ONE, "max_streams": 64},
-            "ingress": _ONE,
+            "model": {"tts": model.directory / "tts", "codec": model.directory / "codec"},
+            "backbone": {
+                **count,
+                **computing,
+                "max_running": 64,
+                "max_waiting": 64,
+                "kv_blocks": 1024,
+                "cohorts": cohorts,
+            },
+            "depth": {**one, **computing, "max_rows": 64},
+            "codec": {**count, "max_streams": 64},
+            "ingress": one,
         }
     )
 
@@ -71,11 +80,11 @@ def cluster() -> Iterator[str]:
         ray.shutdown()
 
 
-def deploy(name: str, url: str) -> None:
+def deploy(name: str, url: str, wanted: Settings) -> None:
     """Starts the application `batched` or `serial` below `url`/name, and waits until it is ready."""
     depth = SerialDepthSampler if name == SERIAL else DepthSampler
     with patch.object(app, "DepthSampler", depth):  # `bind` has no other use for the choice than this benchmark's
-        application = app.bind(settings())
+        application = app.bind(wanted)
     serve.run(application, name=name, route_prefix=f"/{name}")
     deadline = time.monotonic() + _READY_SECONDS
     while not _is_ready(url, name):
@@ -92,13 +101,23 @@ def check_health(url: str, name: str) -> None:
 
 def peak_memory() -> dict[str, float]:
     """MiB of resident memory at the peak of each process that serves, by what it does."""
-    peaks = {}
+    return _memory("VmHWM")
+
+
+def memory() -> dict[str, float]:
+    """MiB of resident memory now, without what is shared with other processes; of replicas alike, the sum."""
+    return _memory("RssAnon")
+
+
+def _memory(field: str) -> dict[str, float]:
+    held: dict[str, float] = {}
     for pid in _descendants(os.getpid()):
         title = _TITLE.search(_read(pid, "cmdline").replace("\0", " "))
-        peak = re.search(r"VmHWM:\s+(\d+) kB", _read(pid, "status"))
-        if title and peak:
-            peaks[" ".join(filter(None, title.groups()))] = int(peak[1]) / 1024
-    return dict(sorted(peaks.items()))
+        size = re.search(rf"{field}:\s+(\d+) kB", _read(pid, "status"))
+        if title and size:
+            name = " ".join(filter(None, title.groups()))
+            held[name] = held.get(name, 0.0) + int(size[1]) / 1024
+    return dict(sorted(held.items()))
 
 
 def _is_ready(url: str, name: str) -> bool:

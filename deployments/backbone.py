@@ -1,6 +1,7 @@
 """The engine as a deployment: it owns the sequences of its requests and sends their hidden states to the depth side."""
 
 import os
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -25,9 +26,16 @@ class RemoteDepth:
     def __init__(self, handle: DeploymentHandle, attempts: int):
         self._handle = handle
         self._recovery = Recovery("depth", attempts)
+        self.calls = 0
+        self.seconds = 0.0
+        """that the calls took in all, on the way and at the other end"""
 
     async def sample(self, depth_call: DepthCall) -> DepthResult:
-        return await self._recovery.call(lambda: call(self._handle.sample.remote(depth_call)))
+        began = time.monotonic()
+        result = await self._recovery.call(lambda: call(self._handle.sample.remote(depth_call)))
+        self.calls += 1
+        self.seconds += time.monotonic() - began
+        return result
 
 
 @serve.deployment(name="Backbone")
@@ -35,9 +43,10 @@ class Backbone:
     def __init__(self, settings: Settings, depth: DeploymentHandle):
         device = prepare_torch(settings.backbone)
         self._depth = depth
+        self._remote_depth = RemoteDepth(depth, settings.recovery_attempts)
         self._engine = load_engine(
             settings.model.tts,
-            RemoteDepth(depth, settings.recovery_attempts),
+            self._remote_depth,
             settings.backbone.limits,
             dtype=settings.backbone.torch_dtype,
             device=device,
@@ -58,7 +67,7 @@ class Backbone:
             async for chunk in chunks:
                 yield chunk
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, float]:
         engine = self._engine
         return {
             "pid": os.getpid(),
@@ -66,7 +75,10 @@ class Backbone:
             "waiting": len(engine.waiting),
             "free_kv_blocks": engine.kv.free,
             "kv_blocks": engine.kv.total,
+            "kv_bytes_in_use": engine.kv.bytes_in_use,
             "reused_rows": engine.reused,
+            "depth_calls": self._remote_depth.calls,
+            "depth_seconds": self._remote_depth.seconds,
         }
 
     async def ready(self) -> None:

@@ -47,7 +47,12 @@ class CodecDecoder:
         return self._recovery.stream(request, start, lambda chunk: chunk)
 
     def stats(self) -> dict[str, int]:
-        return {"pid": os.getpid(), "streams": self._service.streams, "blocks_in_use": self._service.blocks_in_use}
+        return {
+            "pid": os.getpid(),
+            "streams": self._service.streams,
+            "blocks_in_use": self._service.blocks_in_use,
+            "kv_bytes_in_use": self._service.bytes_in_use,
+        }
 
     async def ready(self) -> None:
         """Returns if the codec and the deployments behind it make progress, raises if not."""

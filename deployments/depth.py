@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 
 from ray import serve
 from ray.serve.metrics import Histogram
@@ -51,6 +52,7 @@ class DepthSampler:
             "moss_depth_rows_per_pass", description="Rows of one depth pass", boundaries=list(ROWS_PER_PASS)
         )
         self._passes = self._calls = self._rows = 0
+        self._seconds = 0.0
 
     async def sample(self, call: DepthCall) -> DepthResult:
         """One frame for every row; an error concerns this call alone."""
@@ -69,16 +71,24 @@ class DepthSampler:
         return await asyncio.gather(*map(self._worker.submit, calls), return_exceptions=True)
 
     def _pass(self, calls: list[DepthCall]) -> list[DepthResult]:
+        began = time.monotonic()
         results = self._sampler.sample_calls(calls)
+        self._seconds += time.monotonic() - began
         self._passes += 1
         self._calls += len(calls)
         self._rows += _rows(calls)
         self._rows_per_pass.observe(_rows(calls))
         return results
 
-    def stats(self) -> dict[str, int]:
-        """Passes so far, and the calls and rows they served."""
-        return {"pid": os.getpid(), "passes": self._passes, "calls": self._calls, "rows": self._rows}
+    def stats(self) -> dict[str, float]:
+        """Passes so far, the calls and rows they served, and the seconds they took."""
+        return {
+            "pid": os.getpid(),
+            "passes": self._passes,
+            "calls": self._calls,
+            "rows": self._rows,
+            "seconds": self._seconds,
+        }
 
     def ready(self) -> None:
         """Returns if the sampler makes progress, raises Stalled if not."""

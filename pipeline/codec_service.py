@@ -137,6 +137,11 @@ class CodecService:
         """KV blocks held by open streams."""
         return self._decoder.blocks_in_use
 
+    @property
+    def bytes_in_use(self) -> int:
+        """Of those blocks."""
+        return self._decoder.stack.bytes_in_use
+
     def stalled_seconds(self) -> float:
         """How long the pass at work has been running; 0 when idle."""
         return max(self._decoding.busy_seconds, self._encoding.busy_seconds)

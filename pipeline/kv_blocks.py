@@ -70,6 +70,11 @@ class KVBlocks:
     def free(self) -> int:
         return len(self._free) + len(self._idle)
 
+    @property
+    def bytes_in_use(self) -> int:
+        """Of keys and values in blocks that sequences hold."""
+        return (self.total - self.free) * 2 * self.keys[:, 0].nbytes
+
     def blocks_for(self, positions: int) -> int:
         return -(-positions // self.block_size)
 

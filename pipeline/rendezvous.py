@@ -8,10 +8,10 @@ Only the grouping of rows depends on it, never a bit of an answer.
 import time
 from collections.abc import Callable, Collection
 
-LATE = 1.5
-"""How much longer than the last time a caller may take."""
-PASSES = 2
-"""How long a pass may wait, in passes: for callers that compute about as long as it takes, and a while to send."""
+LATE = 2.0
+"""How many times as long as the last time a caller may take."""
+PASSES = 3
+"""How long a pass may wait at most, in passes: enough for callers that compute as long as it takes, and send."""
 
 
 class Rendezvous:

@@ -94,6 +94,11 @@ class StageStack:
         """KV blocks lent to open streams, over all stages."""
         return sum(pool.total - pool.free for pool in self._pools.values())
 
+    @property
+    def bytes_in_use(self) -> int:
+        """Of those blocks."""
+        return sum(pool.bytes_in_use for pool in self._pools.values())
+
     def check_step(self, streams: Sequence[tuple[StreamState, int]]) -> None:
         """Raises StreamError unless these (stream, frames) can be run together."""
         if len({id(state) for state, _ in streams}) < len(streams):
