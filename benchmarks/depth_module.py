@@ -1,7 +1,8 @@
 """`python -m benchmarks.depth_module`: one frame of the depth transformer at the published size, several ways.
 
 serial: one call a row, each with its own torch.Generator. generators: one batched call, a torch.Generator a row.
-counter: one batched call, Philox. unseeded: one batched call, torch's global stream. Weights are random, bfloat16.
+counter: one batched call, Philox. unseeded: one batched call, torch's global stream. plain serial: as serial, with
+torch's own linear layers and no padding, the way a model runs as it is loaded. Weights are random, bfloat16.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ import torch
 from rich.table import Table
 from tqdm import tqdm
 
-from benchmarks.floor import Floor, Speeds, floor_of_pass, measure_speeds
+from benchmarks.floor import Probes, floor_of_pass
 from benchmarks.published import SEED, fill, seeded, sizes
 from benchmarks.results import integers, new_table, option_parser, report
 from benchmarks.timing import Rounds, measure, physical_cores, quartiles, ratios
@@ -25,6 +26,9 @@ from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes
 BATCHES, QUICK_BATCHES = (1, 8, 16, 32, 64), (1, 16)
 ROUNDS, QUICK_ROUNDS = 31, 3
 SERIAL, GENERATORS, COUNTER, UNSEEDED = "serial", "generators", "counter", "unseeded"
+PLAIN = "plain serial"
+BATCHED = (GENERATORS, COUNTER, UNSEEDED)
+READING, COMPUTING = "reading", "computing"
 SAMPLING = {GENERATORS: "sampling, generators", COUNTER: "sampling, counter"}
 """Filters and draws alone, on scores that are there."""
 
@@ -36,21 +40,23 @@ class Row:
     rows: int
     ms: dict[str, float]
     serial_over: dict[str, float]
+    plain_over: dict[str, float]
     sampling_share: dict[str, float]
     """filters and draws, of a batched pass with the same kind of random states"""
-    floor_ms: float
+    read_gb_per_s: float
+    matmul_gflop_per_s: float
     reading_ms: float
     computing_ms: float
     over_floor: float
-    """counter over the floor"""
+    """counter over the larger of the two"""
 
 
 class Batch:
     """The ways to draw one frame for `rows` rows of the same hidden states."""
 
-    def __init__(self, depth: DepthTransformer, rows: int):
+    def __init__(self, depth: DepthTransformer, plain: DepthTransformer, probes: Probes, rows: int):
         config, params = depth.config, [SamplingParams()] * rows
-        self._depth = depth
+        self._depth, self._plain, self._probes = depth, plain, probes
         self._hidden = torch.randn(rows, config.hidden_size, generator=seeded()).to(depth.dtype)
         self._params = FilterParams.for_stop(params), FilterParams.for_codes(params)
         single = [SamplingParams()]
@@ -65,21 +71,24 @@ class Batch:
     @property
     def calls(self) -> dict[str, Callable[[], object]]:
         return {
-            SERIAL: self._serial,
+            SERIAL: lambda: self._serial(self._depth),
+            PLAIN: lambda: self._serial(self._plain),
             GENERATORS: lambda: self._batched(self._generators),
             COUNTER: lambda: self._batched(self._counters),
             UNSEEDED: lambda: self._batched(None),
             SAMPLING[GENERATORS]: lambda: self._sampling(self._generators),
             SAMPLING[COUNTER]: lambda: self._sampling(self._counters),
+            READING: self._probes.reading,
+            COMPUTING: self._probes.computing,
         }
 
     def reset(self) -> None:
         for row, generator in enumerate(self._generators):
             generator.manual_seed(SEED + row)
 
-    def _serial(self) -> None:
+    def _serial(self, depth: DepthTransformer) -> None:
         for row, generator in enumerate(self._generators):
-            sample_frame(self._depth, self._hidden[row : row + 1], *self._row_params, generator)
+            sample_frame(depth, self._hidden[row : row + 1], *self._row_params, generator)
 
     def _batched(self, states: Sequence[CounterState | torch.Generator] | None) -> None:
         sample_frame(self._depth, self._hidden, *self._params, states)
@@ -93,25 +102,32 @@ class Batch:
             draw_codes(scores, codes, None, draws, codebook + 1)
 
 
-def published_depth() -> DepthTransformer:
+def published_depth(settled: bool = True) -> DepthTransformer:
     with torch.device("meta"):
         depth = DepthTransformer(sizes())
     fill(depth, torch.bfloat16)
-    settle_depth(depth, Determinism.BATCH_INVARIANT, max(BATCHES))
+    if settled:
+        settle_depth(depth, Determinism.BATCH_INVARIANT, max(BATCHES))
+    else:
+        depth.relax()
     return depth
 
 
-def _row(rows: int, times: Rounds, floor: Floor) -> Row:
+def _row(depth: DepthTransformer, probes: Probes, rows: int, times: Rounds) -> Row:
     def over(name: str, base: str) -> float:
         return quartiles(ratios(times, name, base))[1]
 
     ms = {name: quartiles(values)[1] for name, values in times.items()}
+    read, matmul = probes.bytes_per_second(ms[READING] / 1000), probes.operations_per_second(ms[COMPUTING] / 1000)
+    floor = floor_of_pass(depth, rows, read, matmul)
     return Row(
         rows=rows,
         ms=ms,
-        serial_over={name: over(SERIAL, name) for name in (GENERATORS, COUNTER, UNSEEDED)},
+        serial_over={name: over(SERIAL, name) for name in BATCHED},
+        plain_over={name: over(PLAIN, name) for name in BATCHED},
         sampling_share={name: over(sampling, name) for name, sampling in SAMPLING.items()},
-        floor_ms=1000 * floor.seconds,
+        read_gb_per_s=read / 1e9,
+        matmul_gflop_per_s=matmul / 1e9,
         reading_ms=1000 * floor.reading,
         computing_ms=1000 * floor.computing,
         over_floor=ms[COUNTER] / (1000 * floor.seconds),
@@ -119,22 +135,28 @@ def _row(rows: int, times: Rounds, floor: Floor) -> Row:
 
 
 def _times_table(rows: list[Row]) -> Table:
-    names = (SERIAL, GENERATORS, COUNTER, UNSEEDED)
-    table = new_table("depth, one frame, ms", "B", *names, *(f"serial / {name}" for name in names[1:]))
+    names = (PLAIN, SERIAL, *BATCHED)
+    table = new_table("depth, one frame, ms", "B", *names)
     for r in rows:
-        table.add_row(
-            str(r.rows), *(f"{r.ms[name]:.1f}" for name in names), *(f"{r.serial_over[n]:.2f}" for n in names[1:])
-        )
+        table.add_row(str(r.rows), *(f"{r.ms[name]:.1f}" for name in names))
     return table
 
 
-def _share_table(rows: list[Row], speeds: Speeds) -> Table:
-    title = f"read {speeds.read / 1e9:.1f} GB/s, matmul {speeds.matmul / 1e9:.0f} GFLOP/s"
-    shares = [f"share of {name}" for name in SAMPLING.values()]
-    table = new_table(title, "B", *shares, "reading ms", "computing ms", "counter / floor")
+def _ratio_table(rows: list[Row]) -> Table:
+    bases = {PLAIN: "plain_over", SERIAL: "serial_over"}
+    table = new_table("serial over batched", "B", *(f"{base} / {name}" for base in bases for name in BATCHED))
     for r in rows:
+        table.add_row(str(r.rows), *(f"{getattr(r, field)[name]:.2f}" for field in bases.values() for name in BATCHED))
+    return table
+
+
+def _share_table(rows: list[Row]) -> Table:
+    shares = [f"share of {name}" for name in SAMPLING.values()]
+    table = new_table("limits", "B", *shares, "GB/s", "GFLOP/s", "reading ms", "computing ms", "counter / floor")
+    for r in rows:
+        speeds = (f"{r.read_gb_per_s:.1f}", f"{r.matmul_gflop_per_s:.0f}")
         limits = (f"{r.reading_ms:.1f}", f"{r.computing_ms:.1f}", f"{r.over_floor:.2f}")
-        table.add_row(str(r.rows), *(f"{share:.1%}" for share in r.sampling_share.values()), *limits)
+        table.add_row(str(r.rows), *(f"{share:.1%}" for share in r.sampling_share.values()), *speeds, *limits)
     return table
 
 
@@ -146,16 +168,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     batches = options.batches or (QUICK_BATCHES if options.quick else BATCHES)
-    depth = published_depth()
-    speeds = measure_speeds(depth.local_transformer.h[0].mlp.fc_in)
+    depth, plain = published_depth(), published_depth(settled=False)
+    probes = Probes(depth.local_transformer.h[0].mlp.fc_in)
     rows = []
     with tqdm(total=len(batches) * rounds, desc="depth module") as progress:
         for count in batches:
-            batch = Batch(depth, count)
-            times = measure(batch.calls, rounds, progress, batch.reset)
-            rows.append(_row(count, times, floor_of_pass(depth, count, speeds)))
-    run = {"threads": options.threads, "rounds": rounds, "speeds": asdict(speeds), "rows": [asdict(r) for r in rows]}
-    report("depth_module", options, (_times_table(rows), _share_table(rows, speeds)), **run)
+            batch = Batch(depth, plain, probes, count)
+            rows.append(_row(depth, probes, count, measure(batch.calls, rounds, progress, batch.reset)))
+    tables = (_times_table(rows), _ratio_table(rows), _share_table(rows))
+    report("depth_module", options, tables, threads=options.threads, rounds=rounds, rows=[asdict(r) for r in rows])
 
 
 if __name__ == "__main__":

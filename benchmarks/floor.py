@@ -1,29 +1,16 @@
 """The least time a depth pass can take here: its weights must be read and its products computed."""
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from pipeline.depth import DepthTransformer
 from pipeline.determinism import linears
 from pipeline.packed_linear import Linear, linear_dtype
 
-_READ_BYTES = 2**30
-_MATMUL_ROWS = (64, 512, 2048)
-_REPEATS = 7
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """The best this machine showed, in bytes and floating-point operations a second."""
-
-    read: float
-    matmul: float
+_READ_BYTES = 2**29
+_MATMUL_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -38,23 +25,39 @@ class Floor:
         return max(self.reading, self.computing)
 
 
-@torch.inference_mode()
-def measure_speeds(layer: Linear) -> Speeds:
-    """Reads an array far larger than any cache; multiplies few and many rows, by a layer and by weights of its size."""
-    data = torch.ones(_READ_BYTES // 4)
-    read = _READ_BYTES / min(_best_seconds(data.amax), _best_seconds(data.sum))
-    weight = torch.ones(layer.out_features, layer.in_features, dtype=linear_dtype(layer))
-    rates = []
-    for count in _MATMUL_ROWS:
-        rows = torch.ones(count, layer.in_features, dtype=weight.dtype)
-        best = min(_best_seconds(partial(layer, rows)), _best_seconds(partial(F.linear, rows, weight)))
-        rates.append(2 * count * weight.numel() / best)
-    return Speeds(read, max(rates))
+class Probes:
+    """What the machine can do at the time of the other measurements: calls that are timed beside them.
+
+    `reading` goes through an array far larger than any cache. `computing` puts many rows through a layer of the model,
+    where reading its weights counts for little.
+    """
+
+    def __init__(self, layer: Linear):
+        self._data = torch.ones(_READ_BYTES // 4)
+        self._layer = layer
+        self._rows = torch.ones(_MATMUL_ROWS, layer.in_features, dtype=linear_dtype(layer))
+
+    @torch.inference_mode()
+    def reading(self) -> None:
+        self._data.amax()
+
+    @torch.inference_mode()
+    def computing(self) -> None:
+        self._layer(self._rows)
+
+    def bytes_per_second(self, seconds: float) -> float:
+        """Of a call of `reading` that took this long."""
+        return _READ_BYTES / seconds
+
+    def operations_per_second(self, seconds: float) -> float:
+        """Floating-point operations, of a call of `computing` that took this long."""
+        return 2 * _MATMUL_ROWS * self._layer.in_features * self._layer.out_features / seconds
 
 
-def floor_of_pass(depth: DepthTransformer, rows: int, speeds: Speeds) -> Floor:
-    """Every step reads the weights of all blocks, one head, and a row of an embedding for each row of the batch.
+def floor_of_pass(depth: DepthTransformer, rows: int, read: float, matmul: float) -> Floor:
+    """At so many bytes and operations a second.
 
+    Every step reads the weights of all blocks, one head, and a row of an embedding for each row of the batch.
     Biases, norms and attention count for nothing here.
     """
     steps = depth.config.n_vq
@@ -62,17 +65,8 @@ def floor_of_pass(depth: DepthTransformer, rows: int, speeds: Speeds) -> Floor:
     embedded = rows * (steps - 1) * depth.config.hidden_size
     size = depth.dtype.itemsize * (steps * blocks + heads + embedded)
     operations = 2 * rows * (steps * blocks + heads)
-    return Floor(size / speeds.read, operations / speeds.matmul)
+    return Floor(size / read, operations / matmul)
 
 
 def _weights(module: nn.Module) -> int:
     return sum(layer.in_features * layer.out_features for layer in linears(module))
-
-
-def _best_seconds(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(_REPEATS):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
