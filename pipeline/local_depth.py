@@ -2,7 +2,7 @@
 
 from pipeline.batch_worker import BatchWorker
 from pipeline.depth_call import DepthCall, DepthResult
-from pipeline.sampler import DepthSampler
+from pipeline.depth_sampler import DepthSampler
 
 
 class LocalDepth:

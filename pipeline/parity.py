@@ -21,12 +21,12 @@ from pipeline.backbone import load_backbone
 from pipeline.codec import CodecDecoder, CodecEncoder
 from pipeline.config import CodecConfig, ModelConfig
 from pipeline.depth import load_depth
+from pipeline.depth_sampler import DepthSampler
 from pipeline.engine import Engine, EngineLimits
 from pipeline.kv_blocks import BlockTable
 from pipeline.local_depth import LocalDepth
 from pipeline.prompt import prompt_rows
 from pipeline.request import Prompt, SamplingParams, SpeechRequest
-from pipeline.sampler import DepthSampler
 from pipeline.sampling import FilterParams, filtered_probabilities
 from pipeline.tokenizer import Tokenizer
 

@@ -1,31 +1,15 @@
-"""Draws one frame for every row of a depth call: a stop decision and n_vq codes, each row from its own state."""
+"""Draws one frame for every row of a batch: a stop decision and n_vq codes, each row from its own state."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.depth import DepthTransformer
-from pipeline.depth_call import (
-    SAMPLING_COLUMNS,
-    DepthCall,
-    DepthResult,
-    RowStates,
-    from_wire,
-    merge_calls,
-    split_result,
-)
-from pipeline.random_state import (
-    BatchStates,
-    CounterState,
-    RowState,
-    check_row_states,
-    export_generator,
-    import_generator,
-)
-from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes, unpack_emitted
+from pipeline.depth_call import SAMPLING_COLUMNS
+from pipeline.random_state import BatchStates, RowState, check_row_states
+from pipeline.sampling import STOP_DRAW, Draws, FilterParams, draw_codes
 
 STOP = 1
 
@@ -103,53 +87,6 @@ def _sample_serially(
         )
     codes, stop = zip(*frames, strict=True)
     return torch.cat(codes), torch.cat(stop)
-
-
-class DepthSampler:
-    """Answers depth calls with a model; holds no state of any request."""
-
-    def __init__(self, model: DepthTransformer):
-        self.model = model
-
-    def sample_calls(self, calls: Sequence[DepthCall]) -> list[DepthResult]:
-        """One batched pass for the rows of all calls; one answer a call."""
-        return split_result(self.sample(merge_calls(calls)), [call.rows for call in calls])
-
-    def sample(self, call: DepthCall) -> DepthResult:
-        """One frame for every row of the call."""
-        device = self.model.device
-        hidden = from_wire(call.hidden, device)
-        finite = torch.isfinite(hidden).all(dim=1)
-        hidden = torch.where(finite.unsqueeze(1), hidden, torch.zeros_like(hidden))
-        codes, stop, states = self._draw(call, hidden)
-        return DepthResult(
-            codes=codes.cpu().numpy(), stop=stop.cpu().numpy(), failed=~finite.cpu().numpy(), states=states
-        )
-
-    def _draw(self, call: DepthCall, hidden: Tensor) -> tuple[Tensor, Tensor, RowStates]:
-        """Codes, stop flags, and the states of the next frame."""
-        model, states = self.model, call.states
-        stop_params, code_params = filters_of(call.sampling, model.device)
-        emitted = self._emitted(call)
-        advanced = replace(states, frames=states.frames + 1)
-        if states.generators is not None:
-            generators = [import_generator(state, model.device) for state in states.generators]
-            codes, stop = sample_frame(model, hidden, stop_params, code_params, generators, emitted)
-            return codes, stop, replace(advanced, generators=np.stack([export_generator(each) for each in generators]))
-        if not model.accepts_generators:
-            counters = list(map(CounterState, states.seeds.tolist(), states.frames.tolist()))
-            return *sample_frame(model, hidden, stop_params, code_params, counters, emitted), advanced
-        seeds, frames = (torch.from_numpy(np.array(each)).to(model.device) for each in (states.seeds, states.frames))
-        draws = Draws.from_counters(seeds, frames, model.config.n_vq + 1)
-        return *draw_frame(model, hidden, stop_params, code_params, draws, emitted), advanced
-
-    def _emitted(self, call: DepthCall) -> Tensor | None:
-        if len(call.penalized) == 0:
-            return None
-        config = self.model.config
-        emitted = np.zeros((call.rows, config.n_vq, max(config.codebook_sizes)), dtype=bool)
-        emitted[call.penalized] = unpack_emitted(call.emitted, emitted.shape[-1])
-        return torch.from_numpy(emitted).to(self.model.device)
 
 
 def filters_of(table: np.ndarray, device: torch.device) -> tuple[FilterParams, FilterParams]:

@@ -13,12 +13,13 @@ from pipeline.codec import CodecDecoder, CodecEncoder
 from pipeline.codec_service import AudioChunk, CodecService
 from pipeline.config import CodecConfig, ModelConfig
 from pipeline.depth import load_depth
+from pipeline.depth_sampler import DepthSampler
 from pipeline.determinism import Determinism, settle_backbone, settle_codec, settle_depth
 from pipeline.engine import Depth, Engine, EngineLimits
+from pipeline.frame_graph import FrameGraph
 from pipeline.local_depth import LocalDepth
 from pipeline.loop_thread import LoopThread
 from pipeline.request import SpeechJob
-from pipeline.sampler import DepthSampler
 from pipeline.tokenizer import Tokenizer
 
 
@@ -49,7 +50,8 @@ def load_depth_sampler(
 ) -> DepthSampler:
     depth = load_depth(directory, ModelConfig.load(directory), dtype=dtype, device=device)
     settle_depth(depth, determinism, max_rows)
-    return DepthSampler(depth)
+    graph = None if depth.device.type == "cpu" else FrameGraph(depth, depth.rows.limit or max_rows)
+    return DepthSampler(depth, graph)
 
 
 def load_codec_service(

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.depth_sampler import DepthSampler
 from pipeline.engine import Engine, EngineLimits
 from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull
 from pipeline.local_depth import LocalDepth
 from pipeline.request import Prompt, SamplingParams, SpeechRequest
-from pipeline.sampler import DepthSampler
 from tests.conftest import TINY
 
 LIMITS = EngineLimits(max_running=8, max_waiting=16, kv_blocks=96, block_size=64, prefill_rows=50)

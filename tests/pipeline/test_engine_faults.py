@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pipeline import engine as engine_module
+from pipeline.depth_sampler import DepthSampler
 from pipeline.engine import Engine, EngineLimits
 from pipeline.errors import EngineStopped, QueueFull
 from pipeline.request import Prompt, SamplingParams, SpeechRequest
-from pipeline.sampler import DepthSampler
 
 LIMITS = EngineLimits(max_running=8, max_waiting=4, kv_blocks=96, block_size=64, prefill_rows=50)
 

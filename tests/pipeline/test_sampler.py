@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from pipeline.depth_call import DepthCall, RowStates, merge_calls, sampling_table, to_wire
+from pipeline.depth_sampler import DepthSampler
 from pipeline.random_state import CounterState, export_generator, new_generator
 from pipeline.request import SamplingParams
-from pipeline.sampler import DepthSampler, sample_frame
+from pipeline.sampler import sample_frame
 from pipeline.sampling import FilterParams, pack_emitted
 
 ROWS = 5
