@@ -1,7 +1,8 @@
 """`python -m benchmarks.distribution`: the price of three deployments beside one process, for the same jobs.
 
 `pipeline.speech.Speech` in this process takes turns with the deployments codec, backbone and depth, which are called
-through the handle of the codec, without HTTP. Torch has one thread in either. The audio must have the same bytes.
+through the handle of the codec, without HTTP. Torch has as many threads in either. The audio must have the same bytes.
+First the embedded model, whose passes take a few milliseconds, then one of the published width with few layers.
 What a depth call costs beyond the pass that answers it, is its way there and back and its wait for the pass before.
 """
 
@@ -17,11 +18,12 @@ from ray import serve
 from rich.table import Table
 from tqdm import tqdm
 
-from benchmarks.models import EMBEDDED, prepared
+from benchmarks.models import EMBEDDED, WIDE, prepared
 from benchmarks.results import BenchmarkFailed, integers, new_table, option_parser, report
 from benchmarks.serving import BATCHED, check_health, cluster, deploy, settings
 from benchmarks.timing import Rounds, quartiles, ratios
 from benchmarks.workload import jobs
+from deployments.settings import DTYPES
 from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig
 from pipeline.request import SpeechJob
@@ -30,6 +32,7 @@ from pipeline.speech import Speech
 ONE, THREE = "one process", "three deployments"
 CONCURRENCY, QUICK_CONCURRENCY = (1, 16, 32), (1, 16)
 ROUNDS, QUICK_ROUNDS = 5, 3
+MODELS, QUICK_MODELS = (EMBEDDED, WIDE), (EMBEDDED,)
 
 Stream = Callable[[SpeechJob], Iterable[AudioChunk]]
 
@@ -125,42 +128,48 @@ def _listen(chunks: Iterable[AudioChunk], rate: int) -> Spoken:
     return Spoken(samples / rate, digest.hexdigest())
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(model: str, rows: list[Row]) -> Table:
     columns = [f"{name}, {unit}" for unit in ("s", "audio s / s") for name in (ONE, THREE)]
     ratio = ("throughput, three / one", "depth call ms", "depth pass ms")
-    table = new_table("the same jobs, embedded model", "C", *columns, *ratio)
+    table = new_table(f"the same jobs, {model} model", "C", *columns, *ratio)
     for r in rows:
         numbers = (*r.seconds.values(), *r.audio_per_second.values(), r.three_over_one, r.step_ms, r.pass_ms)
         table.add_row(str(r.concurrency), *(f"{number:.2f}" for number in numbers))
     return table
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = option_parser("distribution", __doc__, ROUNDS)
-    parser.add_argument("--concurrency", type=integers, help="for example 1,16; at most 64")
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
-    levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
-    torch.set_num_threads(1)
-    with (
-        prepared(EMBEDDED) as model,
-        cluster() as url,
-        Speech.load(model.directory, limits=settings(model).backbone.limits) as speech,
-    ):
+def run(name: str, levels: Sequence[int], rounds: int) -> list[Row]:
+    with prepared(name) as model, cluster() as url:
+        torch.set_num_threads(model.threads)
+        options = {"limits": settings(model).backbone.limits, "dtype": DTYPES[model.dtype]}
         codec = CodecConfig.load(model.directory / "codec")
         work = jobs(max(levels), model.max_frames, codec)
         deploy(BATCHED, url, settings(model))
         handle = serve.get_deployment_handle("CodecDecoder", BATCHED).options(stream=True)
-        streams = {ONE: speech.generate, THREE: lambda job: handle.stream.remote(job)}
-        with tqdm(total=len(levels) * rounds * len(streams), desc="distribution") as progress:
+        with Speech.load(model.directory, **options) as speech:
+            streams = {ONE: speech.generate, THREE: lambda job: handle.stream.remote(job)}
+            with tqdm(total=len(levels) * rounds * len(streams), desc=f"distribution, {name}") as progress:
 
-            def turn_done() -> None:
-                check_health(url, BATCHED)
-                progress.update()
+                def turn_done() -> None:
+                    check_health(url, BATCHED)
+                    progress.update()
 
-            calls = Calls()
-            rows = [measure(streams, work[:count], codec.sampling_rate, rounds, calls, turn_done) for count in levels]
-    report("distribution", options, [_table(rows)], rounds=rounds, rows=[asdict(r) for r in rows])
+                calls, rate = Calls(), codec.sampling_rate
+                return [measure(streams, work[:count], rate, rounds, calls, turn_done) for count in levels]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = option_parser("distribution", __doc__, ROUNDS)
+    parser.add_argument("--concurrency", type=integers, help="for example 1,16; at most 64")
+    parser.add_argument("--models", type=lambda value: value.split(","), help=f"of {','.join(MODELS)}")
+    options = parser.parse_args(arguments)
+    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
+    names = options.models or (QUICK_MODELS if options.quick else MODELS)
+    results = {name: run(name, levels, rounds) for name in names}
+    tables = [_table(name, rows) for name, rows in results.items()]
+    models = {name: [asdict(row) for row in rows] for name, rows in results.items()}
+    report("distribution", options, tables, rounds=rounds, models=models)
 
 
 if __name__ == "__main__":
