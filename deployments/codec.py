@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import numpy as np
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
@@ -45,6 +46,10 @@ class CodecDecoder:
             return pull(self._backbone.options(stream=True).generate.remote(rest))
 
         return self._recovery.stream(request, start, lambda chunk: chunk)
+
+    async def encode(self, clip: np.ndarray) -> np.ndarray:
+        """Codes int64 `[frames, n_vq]` of a prepared clip, float32 `[channels, samples]`."""
+        return await self._service.encode(clip)
 
     def stats(self) -> dict[str, int]:
         return {

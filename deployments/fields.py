@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from deployments.limits import HttpLimits
-from pipeline.audio import CHANNELS, FORMATS, MAX_RATE, MIN_RATE
+from pipeline.audio import CHANNELS, FORMATS, MAX_RATE, MAX_SPEED, MIN_RATE, MIN_SPEED
 from pipeline.errors import InvalidRequest
 from pipeline.languages import LANGUAGES, language_name
 from pipeline.request import MAX_SEED
@@ -65,9 +65,14 @@ def _blank_is_unset(value: str) -> str | None:
     return value if value.strip() else None
 
 
-def _speakable(value: str) -> str:
+def is_speakable(value: str) -> bool:
+    """Whether a text has a letter or digit to speak."""
     spoken = _PAUSE.sub("", _EMOJI.sub("", TOKEN_PREFIX.sub("", value, count=1)))
-    if not any(_is_letter_or_digit(character) for character in spoken):
+    return any(_is_letter_or_digit(character) for character in spoken)
+
+
+def _speakable(value: str) -> str:
+    if not is_speakable(value):
         raise ValueError
     return value
 
@@ -95,13 +100,6 @@ def _known_language(value: str) -> str | None:
         return language_name(value)
     except InvalidRequest:
         raise ValueError from None
-
-
-def _no_url(value: str) -> str:
-    if value.lstrip()[:8].lower().startswith(("http://", "https://")):
-        message = "ref_audio must not be a URL on this server; send the audio itself as a data URI or base64"
-        raise Refused(message, "ref_audio")
-    return value
 
 
 def _frames(value: int, info: ValidationInfo) -> int:
@@ -151,8 +149,12 @@ ResponseFormat = Annotated[
     Accepts(f"one of {', '.join(FORMATS)}"),
 ]
 Flag = Annotated[bool | None, Accepts("true or false")]
-StreamFormat = Annotated[Literal["audio"] | None, Accepts('"audio" (the only one available)')]
-Speed = Annotated[float | None, Field(ge=1, le=1), Accepts("1.0 (other speeds are not available yet)")]
+StreamFormat = Annotated[Literal["audio", "sse"] | None, Accepts("audio or sse")]
+Speed = Annotated[
+    float | None,
+    Field(ge=MIN_SPEED, le=MAX_SPEED, allow_inf_nan=False),
+    Accepts(f"a number from {MIN_SPEED} to {MAX_SPEED}"),
+]
 Seed = Annotated[int | None, Field(ge=0, le=MAX_SEED), Accepts(f"an integer from 0 to {MAX_SEED}")]
 Temperature = Annotated[float | None, Field(ge=0, le=2, allow_inf_nan=False), Accepts("a number from 0 (greedy) to 2")]
 TopP = Annotated[
@@ -169,7 +171,7 @@ Frames = Annotated[
     AfterValidator(_frames),
     Accepts("an integer from 1 to %(max_frames)d, in frames of 80 ms"),
 ]
-Clip = Annotated[str | None, AfterValidator(_no_url), Accepts("audio as a data URI or base64")]
+Clip = Annotated[str | None, Accepts("audio as a data URI or base64, or a URL")]
 ReferenceMode = Annotated[Literal["clone", "continuation"] | None, Accepts("clone or continuation")]
 SampleRate = Annotated[
     int | None,

@@ -12,11 +12,13 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from pipeline.errors import EngineStopped, InvalidRequest, ModelFailure, QueueFull, ReplicaLost, SpeechError
+from pipeline.voice import VoiceLimit, VoiceProtected, VoiceStoreError, VoiceTaken, VoiceUnknown, VoiceUnusable
 
 INVALID_REQUEST = "invalid_request_error"
 RATE_LIMIT = "rate_limit_error"
 SERVER_ERROR = "server_error"
 
+_VOICE_CODES = {VoiceTaken: "voice_taken", VoiceProtected: "voice_protected", VoiceLimit: "too_many_voices"}
 _QUEUE_RETRY_SECONDS = 1
 _RESTART_RETRY_SECONDS = 5
 _LONGEST_ECHO = 80
@@ -66,10 +68,14 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     for status, description in {
         400: "A value that is not accepted; `param` names the field.",
         404: "A model or voice that is not served.",
+        401: "A bearer key is needed.",
+        408: "The body did not come in time.",
+        409: "The voice's name is taken or protected, or there are too many voices.",
         413: "The body is over the limit.",
         429: "The queue is full; `Retry-After` says when to try again.",
         500: "The request failed on the server.",
         503: "Not ready, or shutting down; `Retry-After` says when to try again.",
+        504: "The answer was not finished within the deadline.",
     }.items()
 }
 """For `responses=` of a FastAPI route."""
@@ -93,6 +99,25 @@ def body_too_large(limit: int) -> ApiError:
     return ApiError(413, f"the body is larger than the limit of {limit} bytes", code="body_too_large")
 
 
+def body_too_slow(seconds: float) -> ApiError:
+    return ApiError(408, f"the body did not come within {seconds:g} s", code="body_too_slow")
+
+
+def deadline_exceeded(seconds: float) -> ApiError:
+    message = f"the answer was not finished within {seconds:g} s"
+    return ApiError(504, message, SERVER_ERROR, code="deadline_exceeded")
+
+
+def unauthorized() -> ApiError:
+    message = "a valid API key is needed: Authorization: Bearer KEY"
+    headers = {"WWW-Authenticate": "Bearer"}
+    return ApiError(401, message, INVALID_REQUEST, code="invalid_api_key", headers=headers)
+
+
+def over_the_rate(what: str, seconds: int) -> ApiError:
+    return ApiError(429, what, RATE_LIMIT, code="rate_limit_exceeded", headers=_retry(seconds))
+
+
 def to_api_error(error: BaseException) -> ApiError:
     """What the client is told about an exception; of one not written for clients, nothing is told."""
     match error:
@@ -105,6 +130,15 @@ def to_api_error(error: BaseException) -> ApiError:
             return ApiError(429, message, RATE_LIMIT, code="queue_full", headers=_retry(_QUEUE_RETRY_SECONDS))
         case EngineStopped() | ReplicaLost():
             message = "the server is shutting down or starting again; try again shortly"
+            return ApiError(503, message, SERVER_ERROR, code="unavailable", headers=_retry(_RESTART_RETRY_SECONDS))
+        case VoiceUnknown():
+            return ApiError(404, str(error), param="voice", code="voice_not_found")
+        case VoiceTaken() | VoiceProtected() | VoiceLimit():
+            return ApiError(409, str(error), param="name", code=_VOICE_CODES[type(error)])
+        case VoiceUnusable():
+            return ApiError(500, str(error), SERVER_ERROR, "voice", "voice_unusable")
+        case VoiceStoreError():
+            message = "the store of voices cannot be reached; try again shortly"
             return ApiError(503, message, SERVER_ERROR, code="unavailable", headers=_retry(_RESTART_RETRY_SECONDS))
         case ModelFailure():
             return ApiError(500, "the model failed on this request", SERVER_ERROR, code="model_failure")

@@ -19,6 +19,7 @@ from deployments.json_body import parse_object
 from deployments.limits import HttpLimits
 from deployments.served import DEFAULT_VOICE
 from pipeline.audio import FORMATS
+from pipeline.normalise import normalise
 from pipeline.request import SamplingParams
 
 OPENAI_ONLY_FIELDS = frozenset({"metadata", "safety_identifier", "service_tier", "store", "user"})
@@ -49,6 +50,11 @@ class SpeechBody(BaseModel):
         "for `default`. With `ref_audio` the clip's voice is used instead.",
         examples=[DEFAULT_VOICE, "alloy"],
     )
+    normalize: fields.Flag = Field(
+        True,
+        description="Whether markdown, URLs, emoji, currency, times, units and the like are put into words first. "
+        "False: `input` as it is.",
+    )
     instructions: fields.Text = Field(
         None, description="How to speak, in words. Blank means unset.", examples=["Speak slowly and warmly."]
     )
@@ -61,8 +67,12 @@ class SpeechBody(BaseModel):
         False,
         description="True: bytes as they are made. False: the whole file, with exact lengths.",
     )
-    stream_format: fields.StreamFormat = Field("audio", description="`audio`: the raw bytes of the file.")
-    speed: fields.Speed = Field(1.0, description="Only 1.0 is available.")
+    stream_format: fields.StreamFormat = Field(
+        "audio",
+        description="`audio`: the bytes of the file. `sse`: the same bytes as they are made, in server-sent events "
+        "`speech.audio.delta` (base64), with `speech.audio.done` or `error` at the end.",
+    )
+    speed: fields.Speed = Field(1.0, description="How much faster than the model speaks; the pitch is kept.")
     seed: fields.Seed = Field(
         None,
         description="Makes the answer repeatable: the same request gives the same bytes. Without one a "
@@ -108,7 +118,8 @@ class SpeechBody(BaseModel):
     ref_audio: fields.Clip = Field(
         None,
         description="A clip of the voice to speak with, 1 to 30 s long and not silent: a data URI or plain "
-        "base64 of a file in any usual format, rate and channel count. URLs are not allowed.",
+        "base64 of a file in any usual format, rate and channel count; or the https URL of one, on a host that the "
+        "server's operator has listed.",
         examples=["data:audio/wav;base64,UklGRi..."],
     )
     ref_text: fields.Text = Field(
@@ -184,10 +195,20 @@ class SpeechBody(BaseModel):
         return TOKEN_PREFIX.sub("", self.input, count=1).strip()
 
     @property
+    def spoken_text(self) -> str:
+        """`text` as it reads aloud."""
+        return normalise(self.text, self.language) if self.normalize else self.text
+
+    @property
     def wished_frames(self) -> int | None:
         """`duration_tokens`, or the N of the `${token:N}` prefix."""
         prefix = TOKEN_PREFIX.match(self.input)
         return self.duration_tokens if prefix is None else int(prefix[1])
+
+    @property
+    def streams(self) -> bool:
+        """Whether bytes are sent as they are made."""
+        return bool(self.stream) or self.stream_format == "sse"
 
     @property
     def continues(self) -> bool:
@@ -206,7 +227,11 @@ def parse_speech(raw: bytes, limits: HttpLimits) -> SpeechBody:
 
     Raises ApiError, and nothing else: 413 for a body over the limit, else 400 naming the field that is wrong.
     """
-    values = parse_object(raw, limits.max_body_bytes)
+    return check_speech(parse_object(raw, limits.max_body_bytes), limits)
+
+
+def check_speech(values: dict[str, Any], limits: HttpLimits) -> SpeechBody:
+    """As `parse_speech`, from a parsed object."""
     _check_names(values)
     try:
         return SpeechBody.model_validate(values, context=limits)

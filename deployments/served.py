@@ -1,8 +1,8 @@
-"""The names this server answers to: its model, the model's aliases, and the voices."""
+"""The names this server answers to: its model and the model's aliases; and what OpenAI's clients call voices."""
 
 from dataclasses import dataclass
 
-from deployments.http_errors import model_not_found, voice_not_found
+from deployments.http_errors import model_not_found
 
 DEFAULT_VOICE = "default"
 OPENAI_VOICES = (
@@ -14,11 +14,10 @@ OPENAI_VOICES = (
 
 @dataclass(frozen=True)
 class Served:
-    """One model and its voices."""
+    """One model."""
 
     model: str
     aliases: tuple[str, ...] = ()
-    voices: tuple[str, ...] = (DEFAULT_VOICE,)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -28,11 +27,3 @@ class Served:
         """ApiError 404 unless `name` is the model's, an alias, or unset."""
         if name is not None and name not in self.models:
             raise model_not_found(name, self.models)
-
-    def voice(self, name: str) -> str:
-        """The voice that `name` stands for; ApiError 404 naming the voices if there is none."""
-        if name in self.voices:
-            return name
-        if name in OPENAI_VOICES:
-            return DEFAULT_VOICE
-        raise voice_not_found(name, (*self.voices, *OPENAI_VOICES))

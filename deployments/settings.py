@@ -105,12 +105,20 @@ class IngressSection(Replicas):
     max_requests: int = Field(1024, ge=1, description="HTTP requests a replica holds, waiting ones included")
 
 
+class VoicesSection(_Section):
+    """Where uploaded voices are kept: a directory that all replicas share, or any URL that fsspec opens."""
+
+    store: str | None = Field(None, description="without one, voices cannot be uploaded. Relative as in `model`")
+    max_voices: int = Field(1000, ge=1)
+
+
 class Settings(_Section):
     model: ModelSection
     backbone: BackboneSection = BackboneSection()
     depth: DepthSection = DepthSection()
     codec: CodecSection = CodecSection()
     ingress: IngressSection = IngressSection()
+    voices: VoicesSection = VoicesSection()
     http: HttpLimits = HttpLimits()
     determinism: Determinism = Field(
         Determinism.BATCH_INVARIANT, description="relaxed: fused kernels, and bits that depend on the batch"
@@ -142,11 +150,17 @@ class Settings(_Section):
             raise ConfigError(f"{path} is not valid YAML: {error}") from None
         except ValidationError as error:
             raise ConfigError(f"{path}: {_readable(error)}") from None
-        here = path.resolve().parent
-        model = settings.model.model_copy(
-            update={"tts": here / settings.model.tts, "codec": here / settings.model.codec}
-        )
-        return settings.model_copy(update={"model": model})
+        return settings._from(path.resolve().parent)
+
+    def _from(self, here: Path) -> Self:
+        """With relative paths starting at `here`."""
+        model = self.model.model_copy(update={"tts": here / self.model.tts, "codec": here / self.model.codec})
+        changed: dict[str, _Section] = {"model": model}
+        if self.voices.store is not None and "://" not in self.voices.store:
+            changed["voices"] = self.voices.model_copy(update={"store": str(here / self.voices.store)})
+        if self.http.api_keys_file is not None:
+            changed["http"] = self.http.model_copy(update={"api_keys_file": here / self.http.api_keys_file})
+        return self.model_copy(update=changed)
 
 
 def _readable(error: ValidationError) -> str:

@@ -1,17 +1,18 @@
-"""From a checked request body to the job that codec and engine work on. Pure, apart from the fresh seed."""
+"""From a checked request body to the jobs that codec and engine work on. Pure, apart from the fresh seed."""
 
 import base64
 import math
 import unicodedata
 
+import numpy as np
+
 from deployments.http_errors import bad_request
 from deployments.limits import HttpLimits
 from deployments.schema import SpeechBody
-from deployments.served import Served
 from pipeline.languages import estimated_frames
-from pipeline.random_state import fresh_seed
-from pipeline.reference import ClipCache
+from pipeline.random_state import fresh_seed, part_seed
 from pipeline.request import Prompt, SamplingParams, SpeechJob, SpeechRequest
+from pipeline.sentences import split_text
 
 _SLOWEST = 2.5
 """How much slower than the estimate speech may be before it is cut."""
@@ -23,31 +24,42 @@ _LEAST = 2.0**-24
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-def to_job(body: SpeechBody, *, request_id: str, served: Served, limits: HttpLimits, clips: ClipCache) -> SpeechJob:
-    """Decodes the reference clip, so it may take a while: run it off the event loop.
+def to_jobs(
+    body: SpeechBody,
+    *,
+    request_id: str,
+    limits: HttpLimits,
+    clip: np.ndarray | None = None,
+    voice: np.ndarray | None = None,
+) -> list[SpeechJob]:
+    """The parts of the text, in order, in the voice of a prepared clip or of codes int64 `[frames, n_vq]`."""
+    seed = fresh_seed() if body.seed is None else body.seed
+    texts = split_text(body.spoken_text, limits.part_frames, body.language)
+    return [
+        SpeechJob(
+            SpeechRequest(
+                request_id=request_id if index == 0 else f"{request_id}/{index}",
+                prompt=_prompt(body, text, index, wish, voice),
+                seed=part_seed(seed, index),
+                max_frames=_frame_budget(body, text, wish, limits),
+                sampling=_sampling(body),
+            ),
+            clip,
+        )
+        for index, (text, wish) in enumerate(zip(texts, _wishes(body, texts), strict=True))
+    ]
 
-    Raises ApiError 404 for a model or voice that is not served, and ApiError 400 or InvalidRequest for a clip
-    that cannot be used.
-    """
-    served.check_model(body.model)
-    served.voice(body.voice)
-    request = SpeechRequest(
-        request_id=request_id,
-        prompt=_prompt(body),
-        seed=fresh_seed() if body.seed is None else body.seed,
-        max_frames=_frame_budget(body, limits),
-        sampling=_sampling(body),
-    )
-    return SpeechJob(request, None if body.ref_audio is None else clips.prepared(_clip_bytes(body.ref_audio)))
 
-
-def _prompt(body: SpeechBody) -> Prompt:
+def _prompt(body: SpeechBody, text: str, part: int, wished_frames: int | None, voice: np.ndarray | None) -> Prompt:
+    """Only the first part goes on from a clip; the others are spoken in its voice."""
+    continues = body.continues and part == 0
     return Prompt(
-        text=_joined(body.ref_text, body.text) if body.continues else body.text,
+        text=_joined(body.ref_text, text) if continues else text,
         instruction=body.instructions,
-        tokens=body.wished_frames,
+        tokens=wished_frames,
         language=body.language,
-        continuation=body.continues,
+        references=() if voice is None else (voice,),
+        continuation=continues,
     )
 
 
@@ -63,13 +75,20 @@ def _is_unspaced(character: str) -> bool:
     return wide and not unicodedata.name(character, "").startswith(("HANGUL", "HALFWIDTH HANGUL"))
 
 
-def _frame_budget(body: SpeechBody, limits: HttpLimits) -> int:
+def _wishes(body: SpeechBody, texts: list[str]) -> list[int | None]:
+    """The wished length in frames, shared out among the parts by their estimates."""
+    if body.wished_frames is None:
+        return [None] * len(texts)
+    estimates = [max(estimated_frames(text, body.language), 1) for text in texts]
+    return [max(round(body.wished_frames * estimate / sum(estimates)), 1) for estimate in estimates]
+
+
+def _frame_budget(body: SpeechBody, text: str, wish: int | None, limits: HttpLimits) -> int:
     """`max_frames`, or enough for slow speech of the text and for the wished length, up to the cap."""
     if body.max_frames is not None:
         return body.max_frames
-    by_text = _SLOWEST * estimated_frames(body.text, body.language)
-    by_wish = _OVER_WISH * (body.wished_frames or 0)
-    return min(math.ceil(max(by_text, by_wish)) + _SPARE_FRAMES, limits.max_frames)
+    ample = max(_SLOWEST * estimated_frames(text, body.language), _OVER_WISH * (wish or 0))
+    return min(math.ceil(ample) + _SPARE_FRAMES, limits.max_frames)
 
 
 def _sampling(body: SpeechBody) -> SamplingParams:
@@ -92,7 +111,12 @@ def _above_zero(value: float) -> float:
     return max(value, _LEAST)
 
 
-def _clip_bytes(ref_audio: str) -> bytes:
+def is_url(ref_audio: str) -> bool:
+    """Whether the clip is to be fetched."""
+    return ref_audio.lstrip()[:8].lower().startswith(("http://", "https://"))
+
+
+def clip_bytes(ref_audio: str) -> bytes:
     """The bytes of a data URI (RFC 2397) or of bare base64, standard or URL-safe, padded or not."""
     value = ref_audio.strip()
     if value[:5].lower() == "data:":

@@ -1,27 +1,26 @@
 """Output audio: from the model's waveform to the bytes of a file, chunk by chunk.
 
-`AudioOutput` composes the steps: mix channels, resample, round to 16 bits, encode. Every step keeps its state
-over chunks, so the joined bytes do not depend on how the waveform was cut.
+`AudioOutput` composes the steps: mix channels, change the tempo, resample, round to 16 bits, encode. Every step
+keeps its state over chunks, so the joined bytes do not depend on how the waveform was cut.
 """
 
-import io
-import struct
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-import av
 import numpy as np
 import soxr
 
+from pipeline.aac import AAC_RATES, aac_encoder
+from pipeline.encoders import AudioEncoder, LibavEncoder, PcmEncoder, WavEncoder
+from pipeline.encoders import wav_header as wav_header
 from pipeline.errors import InvalidRequest, SpeechError
+from pipeline.mp3 import MP3_RATES, mp3_encoder
+from pipeline.tempo import Tempo
 
 MIN_RATE, MAX_RATE = 8_000, 48_000
 CHANNELS = (1, 2)
-
-_UNKNOWN_LENGTH = 0xFFFFFFFF
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
 
 
 def mix_channels(pcm: np.ndarray, channels: int) -> np.ndarray:
@@ -39,9 +38,13 @@ def to_int16(pcm: np.ndarray) -> np.ndarray:
     Scaling by a power of two is exact, so `to_int16(x / 32768)` gives back every int16 x. Raises SpeechError
     when a sample is not finite.
     """
+    _check_finite(pcm)
+    return np.ascontiguousarray(np.clip(np.rint(pcm * np.float32(32768)), -32768, 32767).astype(np.int16).T)
+
+
+def _check_finite(pcm: np.ndarray) -> None:
     if not np.isfinite(pcm).all():
         raise SpeechError("the waveform holds samples that are not finite")
-    return np.ascontiguousarray(np.clip(np.rint(pcm * np.float32(32768)), -32768, 32767).astype(np.int16).T)
 
 
 class Resampler:
@@ -68,168 +71,6 @@ class Resampler:
         return self._stream.resample_chunk(np.ascontiguousarray(chunk.T), last=last).T
 
 
-class AudioEncoder(Protocol):
-    """Turns int16 `[samples, channels]` chunks into a file; its returned bytes, joined, are the file."""
-
-    def encode(self, chunk: np.ndarray) -> bytes: ...
-
-    def finish(self) -> bytes: ...
-
-
-class PcmEncoder:
-    """Bare samples: 16 bits, little-endian, interleaved. Every chunk holds whole samples."""
-
-    def __init__(self, rate: int, channels: int, streaming: bool):
-        pass
-
-    def encode(self, chunk: np.ndarray) -> bytes:
-        return chunk.astype("<i2", copy=False).tobytes()
-
-    def finish(self) -> bytes:
-        return b""
-
-
-class WavEncoder:
-    """RIFF WAVE with the canonical 44-byte header. A stream cannot know its length and says 0xFFFFFFFF."""
-
-    def __init__(self, rate: int, channels: int, streaming: bool):
-        self._rate, self._channels, self._streaming = rate, channels, streaming
-        self._pending = [wav_header(rate, channels, None)] if streaming else []
-
-    def encode(self, chunk: np.ndarray) -> bytes:
-        self._pending.append(chunk.astype("<i2", copy=False).tobytes())
-        return self._take() if self._streaming else b""
-
-    def finish(self) -> bytes:
-        rest = self._take()
-        return rest if self._streaming else wav_header(self._rate, self._channels, len(rest)) + rest
-
-    def _take(self) -> bytes:
-        data = b"".join(self._pending)
-        self._pending.clear()
-        return data
-
-
-def wav_header(rate: int, channels: int, data_bytes: int | None) -> bytes:
-    """The 44 bytes in front of 16-bit samples; `data_bytes` None writes 0xFFFFFFFF, as streams do."""
-    riff_bytes = _UNKNOWN_LENGTH if data_bytes is None else 36 + data_bytes
-    pcm, bits, block_bytes = 1, 16, 2 * channels
-    return struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        *(b"RIFF", riff_bytes, b"WAVE"),
-        *(b"fmt ", 16, pcm, channels, rate, rate * block_bytes, block_bytes, bits),
-        *(b"data", _UNKNOWN_LENGTH if data_bytes is None else data_bytes),
-    )
-
-
-class _StreamSink:
-    """A file without `seek`, so that the muxer never goes back to bytes already sent."""
-
-    def __init__(self):
-        self._pending = bytearray()
-
-    def write(self, data: bytes) -> int:
-        self._pending += data
-        return len(data)
-
-    def take(self) -> bytes:
-        data = bytes(self._pending)
-        self._pending.clear()
-        return data
-
-
-class LibavEncoder:
-    """Any codec and container of libav. A whole file has its exact length in the header, a stream cannot.
-
-    `stream_header(first_bytes)` gives bytes to put in front of a stream. A streamed MP3 ends on a whole frame
-    (1152 samples from 32 kHz on, 576 below), so it may be that much longer than its audio.
-    """
-
-    def __init__(
-        self,
-        rate: int,
-        channels: int,
-        streaming: bool,
-        *,
-        container: str,
-        codec: str,
-        lossy: bool,
-        options: dict[str, str] | None = None,
-        stream_header: Callable[[bytes], bytes] | None = None,
-    ):
-        self._layout = "mono" if channels == 1 else "stereo"
-        self._rate = rate
-        self._sink = _StreamSink() if streaming else io.BytesIO()
-        self._stream_header = stream_header if streaming else None
-        muxer = {"fflags": "+bitexact", "flush_packets": "1", **(options or {})}
-        self._container = av.open(self._sink, "w", format=container, options=muxer)
-        # An abandoned container is a reference cycle that keeps megabytes until the next garbage collection.
-        weakref.finalize(self, self._container.close)
-        self._stream = self._container.add_stream(codec, rate=rate, layout=self._layout)
-        self._stream.codec_context.thread_count = 1
-        if lossy:
-            self._stream.bit_rate = _bit_rate(rate, channels)
-        self._container.start_encoding()
-
-    def encode(self, chunk: np.ndarray) -> bytes:
-        frame = av.AudioFrame.from_ndarray(chunk.reshape(1, -1), format="s16", layout=self._layout)
-        frame.sample_rate = self._rate
-        self._container.mux(self._stream.encode(frame))
-        return self._ready()
-
-    def finish(self) -> bytes:
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-        return self._ready() if isinstance(self._sink, _StreamSink) else self._sink.getvalue()
-
-    def _ready(self) -> bytes:
-        if not isinstance(self._sink, _StreamSink):
-            return b""
-        data = self._sink.take()
-        if data and self._stream_header:
-            data, self._stream_header = self._stream_header(data) + data, None
-        return data
-
-
-def _bit_rate(rate: int, channels: int) -> int:
-    """Two bits a sample are transparent for speech; 64 kbit/s is the most MPEG-2.5 offers at 8 kHz."""
-    return max(64_000, 2 * rate * channels)
-
-
-def mp3_stream_header(frame: bytes) -> bytes:
-    """An `Info` frame for an MP3 stream that starts with `frame`: tells players the encoder delay to skip.
-
-    Without it a decoder plays 1105 samples of padding first. It gives no length, since none is known. Layout:
-    frame header (ISO 11172-3), side information left zero, Xing tag, LAME tag with the delay at its byte 21.
-    """
-    mpeg1, mono = frame[1] & 0x08, frame[3] >> 6 == 3
-    side_information = (17 if mono else 32) if mpeg1 else (9 if mono else 17)
-    no_crc, no_padding = frame[1] | 0x01, frame[2] & ~0x02
-    header = bytes([frame[0], no_crc, no_padding, frame[3]])
-    stream_size_follows = 0x02
-    tag = b"Info" + struct.pack(">II", stream_size_follows, _UNKNOWN_LENGTH)
-    lame = b"LAME3.100" + bytes(12) + (_LAME_DELAY << 12).to_bytes(3, "big") + bytes(12)
-    return (header + bytes(side_information) + tag + lame).ljust(_mp3_frame_bytes(header), b"\0")
-
-
-_LAME_DELAY = 576
-"""Samples LAME puts in front; decoders add 529 of their own and skip both."""
-
-
-def _mp3_frame_bytes(header: bytes) -> int:
-    """Length of an unpadded layer III frame by its header (ISO 11172-3 2.4.2.3, 13818-3 2.4.2.3)."""
-    version, bit_rate_index, rate_index = header[1] >> 3 & 3, header[2] >> 4, header[2] >> 2 & 3
-    mpeg1 = version == 3
-    bit_rates = _MPEG1_KBITS if mpeg1 else _MPEG2_KBITS
-    rate = (44_100, 48_000, 32_000)[rate_index] // {3: 1, 2: 2, 0: 4}[version]
-    return (144 if mpeg1 else 72) * bit_rates[bit_rate_index] * 1000 // rate
-
-
-_MPEG1_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-_MPEG2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
-_MP3_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
-
-
 @dataclass(frozen=True)
 class AudioFormat:
     """`encoder(rate, channels, streaming)` makes an AudioEncoder; unset defaults mean the model's own."""
@@ -242,17 +83,14 @@ class AudioFormat:
 
 
 _FLAC = partial(LibavEncoder, container="flac", codec="flac", lossy=False, options={"metadata_header_padding": "0"})
-_MP3 = partial(
-    LibavEncoder,
-    container="mp3",
-    codec="libmp3lame",
-    lossy=True,
-    options={"id3v2_version": "0"},
-    stream_header=mp3_stream_header,
-)
+# A page of 20 ms: the muxer holds each back until the next begins, and a file of a single page gets its length wrong.
+_OPUS = partial(LibavEncoder, container="ogg", codec="libopus", lossy=True, options={"page_duration": "20000"})
+_OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 FORMATS = {
-    "mp3": AudioFormat("audio/mpeg", _MP3, rates=_MP3_RATES),
+    "mp3": AudioFormat("audio/mpeg", mp3_encoder, rates=MP3_RATES),
+    "opus": AudioFormat("audio/ogg", _OPUS, rates=_OPUS_RATES),
+    "aac": AudioFormat("audio/aac", aac_encoder, rates=AAC_RATES),
     "flac": AudioFormat("audio/flac", _FLAC),
     "wav": AudioFormat("audio/wav", WavEncoder),
     # OpenAI's pcm is 24 kHz mono and says so nowhere in the bytes: clients rely on it.
@@ -265,8 +103,8 @@ class AudioOutput:
 
     With `streaming` every call returns bytes ready to send; otherwise a container comes whole from `finish`,
     with exact lengths. Joined, the bytes are the file in both cases. `rate` (Hz) and `channels` left None
-    take the format's default. Raises InvalidRequest for an unknown format and for a rate or channel count it
-    cannot carry.
+    take the format's default. `speed`, 0.25 to 4, changes the tempo and keeps the pitch. Raises InvalidRequest
+    for an unknown format, for a rate or channel count it cannot carry, and for another speed.
     """
 
     def __init__(
@@ -277,21 +115,26 @@ class AudioOutput:
         rate: int | None = None,
         channels: int | None = None,
         streaming: bool = True,
+        speed: float = 1.0,
     ):
         spec = _format(format)
         self.content_type = spec.content_type
         self.rate = _checked_rate(format, spec, _first_set(rate, spec.default_rate, native_rate))
         self.channels = _checked_channels(_first_set(channels, spec.default_channels, native_channels))
+        # At the model's own rate, so that one seed is cut in the same places for every `rate`.
+        self._tempo = Tempo(native_rate, self.channels, _checked_speed(speed))
         self._resampler = Resampler(native_rate, self.rate, self.channels)
         self._encoder = spec.encoder(self.rate, self.channels, streaming)
 
     def write(self, chunk: np.ndarray) -> bytes:
-        """`chunk`: float32 `[native_channels, samples]`, of any length."""
-        return self._encode(self._resampler.process(mix_channels(chunk, self.channels)))
+        """`chunk`: float32 `[native_channels, samples]`, of any length. Raises SpeechError if it is not finite."""
+        _check_finite(chunk)
+        return self._encode(self._resampler.process(self._tempo.process(mix_channels(chunk, self.channels))))
 
     def finish(self) -> bytes:
         """The rest of the file. To be called once, after the last chunk."""
-        return self._encode(self._resampler.flush()) + self._encoder.finish()
+        rest = self._encode(self._resampler.process(self._tempo.flush()))
+        return rest + self._encode(self._resampler.flush()) + self._encoder.finish()
 
     def _encode(self, pcm: np.ndarray) -> bytes:
         return self._encoder.encode(to_int16(pcm)) if pcm.shape[1] else b""
@@ -323,3 +166,9 @@ def _checked_channels(channels: int) -> int:
     if channels not in CHANNELS:
         raise InvalidRequest(f"channels must be 1 or 2, not {channels}", param="channels")
     return channels
+
+
+def _checked_speed(speed: float) -> float:
+    if not MIN_SPEED <= speed <= MAX_SPEED:
+        raise InvalidRequest(f"speed must lie in {MIN_SPEED}..{MAX_SPEED}, not {speed}", param="speed")
+    return speed

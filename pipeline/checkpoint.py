@@ -1,5 +1,6 @@
 """Reads safetensors checkpoints into modules built on the meta device, never holding the weights twice."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from pipeline.layout import (
 )
 from pipeline.safetensors_files import StoredTensor, open_file, weight_files
 
+_KEY_BYTES = 2**20
+
 
 def open_tts(directory: Path | str, config: ModelConfig) -> "Checkpoint":
     """Opens a text-to-speech checkpoint; raises CheckpointError unless names and shapes fit `config`."""
@@ -39,6 +42,20 @@ def open_codec(directory: Path | str, config: CodecConfig) -> "Checkpoint":
     checkpoint = Checkpoint(directory, rename=current_codec_name)
     check_names(checkpoint.names, codec_layout(config), where=str(directory))
     return checkpoint
+
+
+def codec_key(directory: Path | str) -> str:
+    """Tells codecs apart whose codes mean different things: by their configuration, and their weights' files.
+
+    Of each file it reads the beginning, which holds names, shapes and the first weights.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(Path(directory).iterdir()):
+        if path.suffix in (".json", ".safetensors"):
+            digest.update(f"{path.name} {path.stat().st_size} ".encode())
+            with path.open("rb") as file:
+                digest.update(file.read(_KEY_BYTES))
+    return digest.hexdigest()
 
 
 def load_module(

@@ -72,6 +72,11 @@ def language_name(value: str | None) -> str | None:
     return _NAMES[spelling]
 
 
+def longest_pause(text: str) -> float:
+    """Seconds of the longest `[pause 3.2s]` in the text, 0 without one."""
+    return max(map(float, _PAUSE.findall(text)), default=0.0)
+
+
 def estimated_frames(text: str, language: str | None) -> int:
     """Audio frames (80 ms each) that `text` needs, roughly: for budgets, not for truth.
 
@@ -81,11 +86,11 @@ def estimated_frames(text: str, language: str | None) -> int:
     """
     pauses = sum(float(seconds) for seconds in _PAUSE.findall(text)) * _FRAMES_PER_SECOND
     spoken = unicodedata.normalize("NFC", _PAUSE.sub("", text))
-    frames = pauses + sum(_frames_of(character, language) for character in spoken)
+    frames = pauses + sum(frames_of(character, language) for character in spoken)
     return math.ceil(round(frames, 6))
 
 
-def _frames_of(character: str, language: str | None) -> float:
+def frames_of(character: str, language: str | None) -> float:
     if _IDEOGRAPH.match(character):
         return _FRAMES_PER_KANA if language == "Japanese" else _FRAMES_PER_IDEOGRAPH
     if _KANA.match(character):

@@ -1,5 +1,6 @@
 """The random state of a row: a counter (the default), a `torch.Generator`, or None, the global stream."""
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,14 @@ def validate_seed(value: object) -> int:
 def fresh_seed() -> int:
     """An unpredictable seed for a request that brought none, 0 .. 2**63 - 1."""
     return secrets.randbelow(MAX_SEED + 1)
+
+
+def part_seed(seed: int, part: int) -> int:
+    """The seed of a part of a request that is spoken in several: a function of both, the seed itself for part 0."""
+    if part == 0:
+        return seed
+    digest = hashlib.sha256(f"part {part} of seed {seed}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") & MAX_SEED
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@ import asyncio
 import os
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
@@ -12,6 +13,8 @@ from deployments.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 APP = "speech"
+VOICES = TemporaryDirectory(prefix="voices-")
+"""One store for all tests, whichever of them deploys the application anew."""
 
 
 def free_port():
@@ -28,6 +31,7 @@ def settings(**sections):
         "backbone": {**two, "max_running": 8, "max_waiting": 8, "kv_blocks": 256},
         "depth": {**two, "max_rows": 16},
         "codec": {**two, "max_streams": 16},
+        "voices": {"store": VOICES.name},
     }
     for name, section in sections.items():
         base[name] = {**base.get(name, {}), **section}

@@ -196,7 +196,7 @@ def test_bad_values_are_refused_in_openais_shape(client, fields, status, param):
 
 
 def test_a_prompt_too_long_for_the_engine_is_refused_before_it_takes_a_slot(client):
-    response = client.post("/v1/audio/speech", json=body(text="word " * 3900, max_frames=4096))
+    response = client.post("/v1/audio/speech", json=body(instructions="word " * 3900, max_frames=4096))
     assert response.status_code == 400
     assert "positions" in response.json()["error"]["message"]
 
@@ -212,7 +212,8 @@ def test_models_voices_and_health(client):
     ]
     assert client.get("/v1/models/tts-1").json()["id"] == "tts-1"
     assert client.get("/v1/models/other").status_code == 404
-    assert client.get("/v1/audio/voices").json() == {"voices": [{"id": "default", "name": "default"}]}
+    voices = client.get("/v1/audio/voices").json()["voices"]
+    assert voices[0] == {"id": "default", "name": "default", "object": "voice", "built_in": True}
     assert client.get("/health").json() == {"status": "ok"}
     assert client.get("/ready").json() == {"status": "ready"}
     assert client.get("/nowhere").json()["error"]["message"] == "there is no GET /nowhere"

@@ -1,4 +1,4 @@
-"""From a request body to the job: names, prompt, seed, budget, sampling, reference clip."""
+"""From a request body to its jobs: parts, prompt, seed, budget, sampling, reference clip."""
 
 import base64
 import io
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from deployments.http_errors import ApiError, to_api_error
 from deployments.limits import HttpLimits
 from deployments.schema import parse_speech
-from deployments.served import OPENAI_VOICES, Served
-from deployments.speech_job import to_job
+from deployments.speech_job import clip_bytes, to_jobs
 from pipeline.config import CodecConfig
 from pipeline.errors import InvalidRequest
 from pipeline.languages import estimated_frames
@@ -23,13 +22,18 @@ from pipeline.request import MAX_SEED, Prompt, SamplingParams, SpeechRequest
 from tests.conftest import TINY
 
 CODEC = CodecConfig.load(TINY / "codec")
-SERVED = Served("moss-tts-local", ("tts-1", "tts-1-hd"))
 
 
 def job_of(limits=None, **fields):
+    (job,) = jobs_of(limits, **fields)
+    return job
+
+
+def jobs_of(limits=None, **fields):
     limits = limits or HttpLimits()
     body = parse_speech(json.dumps({"input": "Hi.", **fields}).encode(), limits)
-    return to_job(body, request_id="r", served=SERVED, limits=limits, clips=ClipCache(CODEC))
+    clip = None if body.ref_audio is None else ClipCache(CODEC).prepared(clip_bytes(body.ref_audio))
+    return to_jobs(body, request_id="r", limits=limits, clip=clip)
 
 
 def request_of(**fields):
@@ -78,38 +82,6 @@ def test_defaults_are_the_models_own():
     assert request_of(seed=0).prompt == Prompt("Hi.")
 
 
-@pytest.mark.parametrize("name", ["moss-tts-local", "tts-1", "tts-1-hd", None])
-def test_the_models_names(name):
-    assert request_of(seed=1, model=name) == request_of(seed=1)
-
-
-@pytest.mark.parametrize("name", ["gpt-5", "", "TTS-1", "\u202e" * 500])
-def test_another_model_is_not_found(name):
-    with pytest.raises(ApiError) as caught:
-        job_of(model=name)
-    assert (caught.value.status, caught.value.param, caught.value.code) == (404, "model", "model_not_found")
-    assert all(served in caught.value.message for served in SERVED.models)
-
-
-@pytest.mark.parametrize("name", ["default", *OPENAI_VOICES, {"id": "coral"}, None])
-def test_the_voices_names(name):
-    assert request_of(seed=1, voice=name) == request_of(seed=1)
-
-
-@pytest.mark.parametrize("name", ["nobody", "", {"id": "nobody"}])
-def test_another_voice_is_not_found(name):
-    with pytest.raises(ApiError) as caught:
-        job_of(voice=name)
-    assert (caught.value.status, caught.value.param) == (404, "voice")
-    assert "default" in caught.value.message
-    assert "alloy" in caught.value.message
-
-
-def test_a_voice_of_its_own_wins_over_an_alias():
-    assert Served("m", voices=("default", "nova")).voice("nova") == "nova"
-    assert Served("m").voice("nova") == "default"
-
-
 def test_the_seed_is_kept_and_zero_is_a_seed():
     assert [request_of(seed=seed).seed for seed in (0, 5, MAX_SEED)] == [0, 5, MAX_SEED]
 
@@ -147,7 +119,7 @@ def test_max_frames_is_taken_as_it_is():
 
 def test_the_budget_grows_with_the_text_and_never_cuts_slow_speech():
     for text in ("Yes.", "A longer sentence, with a bit more to say. " * 5, "今天天气很好。" * 20):
-        budget = request_of(input=text).max_frames
+        budget = request_of(limits=HttpLimits(part_frames=1000), input=text).max_frames
         assert 2 * estimated_frames(text, None) + 25 < budget <= 4096
 
 
@@ -158,7 +130,7 @@ def test_the_budget_leaves_room_for_the_wished_length():
 
 def test_the_budget_is_capped():
     limits = HttpLimits(max_frames=60)
-    assert request_of(limits=limits, input="word " * 1000).max_frames == 60
+    assert {job.request.max_frames for job in jobs_of(limits=limits, input="word " * 1000)} == {60}
     assert request_of(limits=limits, duration_tokens=60).max_frames == 60
 
 
@@ -234,6 +206,41 @@ def test_the_transcript_does_not_raise_the_budget_of_a_continuation():
     assert request_of(**clip, ref_mode="continuation").max_frames == request_of().max_frames
 
 
+LONG = "The first sentence is here. " + "Another one follows it, and it is a little longer. " * 20
+
+
+def test_a_long_text_has_parts_with_seeds_of_their_own():
+    jobs = jobs_of(input=LONG, seed=9)
+    assert len(jobs) > 2
+    assert jobs[0].request.prompt.text == "The first sentence is here."
+    assert " ".join(job.request.prompt.text for job in jobs) == LONG.strip()
+    seeds = [job.request.seed for job in jobs]
+    assert seeds[0] == 9
+    assert len(set(seeds)) == len(jobs)
+    assert all(0 <= seed <= MAX_SEED for seed in seeds)
+    assert seeds == [job.request.seed for job in jobs_of(input=LONG, seed=9)]
+    assert len({job.request.request_id for job in jobs}) == len(jobs)
+
+
+def test_the_wished_length_is_shared_out_among_the_parts():
+    jobs = jobs_of(input=LONG, duration_tokens=1000)
+    wishes = [job.request.prompt.tokens for job in jobs]
+    assert abs(sum(wishes) - 1000) <= len(jobs)
+    assert wishes[0] < wishes[1]
+
+
+def test_only_the_first_part_goes_on_from_a_clip():
+    jobs = jobs_of(input=LONG, ref_audio=base64_of(wav_file()), ref_text="Before.", ref_mode="continuation")
+    assert [job.request.prompt.continuation for job in jobs] == [True] + [False] * (len(jobs) - 1)
+    assert jobs[0].request.prompt.text.startswith("Before. The first")
+    assert all(job.reference is not None for job in jobs)
+
+
+def test_text_is_put_into_words_unless_that_is_off():
+    assert request_of(input="**It** is 5 km.").prompt.text == "It is five kilometers."
+    assert request_of(input="**It** is 5 km.", normalize=False).prompt.text == "**It** is 5 km."
+
+
 def test_a_clones_transcript_is_not_spoken():
     job = job_of(ref_audio=base64_of(wav_file()), ref_text="Good morning.")
     assert job.request.prompt == Prompt("Hi.")
@@ -250,14 +257,12 @@ def test_a_clones_transcript_is_not_spoken():
             "top_k": st.integers(-1),
             "repetition_penalty": st.floats(0, 2, exclude_min=True),
             "ref_audio": st.text(max_size=20) | st.binary(max_size=40).map(base64_of),
-            "voice": st.text(max_size=5),
-            "model": st.text(max_size=5),
         },
     )
 )
 def test_any_valid_fields_make_a_job_or_a_clear_refusal(fields):
     try:
-        request = request_of(**fields)
+        request = request_of(**fields, normalize=False)
     except (ApiError, InvalidRequest) as error:
         assert to_api_error(error).status in (400, 404)
     else:

@@ -1,0 +1,1 @@
+"""The command `moss-tts-serve`: speak, keep voices, start a server, verify one."""
