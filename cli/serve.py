@@ -42,8 +42,8 @@ def serve(
         _serve_run(config)
         return
     host, port = host or DEFAULT_HOST, port or DEFAULT_PORT
-    _check_free(host, port)
     _check_settings(config)
+    _check_free(host, port)
     print(f"serving {config} on {host}:{port}, once /ready answers; Ctrl-C ends it", file=sys.stderr)
     with TemporaryDirectory(prefix="moss-tts-") as directory:
         written = Path(directory, "serve_config.yaml")
