@@ -353,9 +353,10 @@ async def test_a_host_is_looked_up_once_and_reached_at_the_address_that_was_chec
     assert host.headers()["Host"] == f"clips.example:{host.port}"
 
 
-async def test_the_next_address_is_tried_where_one_refuses():
+@pytest.mark.parametrize("addresses", [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
+async def test_any_of_the_addresses_will_do(addresses):
     async with running(ok(CLIP)) as host:
-        names = Names(clips_example=[["127.0.0.2", "127.0.0.1"]])
+        names = Names(clips_example=[addresses])
         entry = f"http://clips.example:{host.port}"
         assert await fetcher(f"private:{entry}", resolve=names).fetch(entry) == CLIP
 
