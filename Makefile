@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help venv serve test lint bench-determinism bench embedded lock clean
+.PHONY: help venv serve test fuzz lint bench-determinism bench embedded lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ serve: $(READY)  ## serve the embedded model on 127.0.0.1:8000; Ctrl-C ends it
 
 test: $(READY)  ## all tests, as CI runs them
 	$(BIN)/pytest
+
+fuzz: $(READY)  ## requests made from the OpenAPI schema, many more than `make test` tries
+	FUZZ_EXAMPLES=500 $(BIN)/pytest tests/deployments/test_fuzz.py
 
 lint: $(READY)  ## style
 	$(BIN)/ruff check .

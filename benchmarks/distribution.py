@@ -18,8 +18,8 @@ from ray import serve
 from rich.table import Table
 from tqdm import tqdm
 
-from benchmarks.models import EMBEDDED, WIDE, prepared
-from benchmarks.results import BenchmarkFailed, integers, new_table, option_parser, report
+from benchmarks.models import prepared, read_plan
+from benchmarks.results import BenchmarkFailed, new_table, report
 from benchmarks.serving import BATCHED, check_health, cluster, deploy, settings
 from benchmarks.timing import Rounds, quartiles, ratios
 from benchmarks.workload import jobs
@@ -30,9 +30,7 @@ from pipeline.request import SpeechJob
 from pipeline.speech import Speech
 
 ONE, THREE = "one process", "three deployments"
-CONCURRENCY, QUICK_CONCURRENCY = (1, 16, 32), (1, 16)
-ROUNDS, QUICK_ROUNDS = 5, 3
-MODELS, QUICK_MODELS = (EMBEDDED, WIDE), (EMBEDDED,)
+CONCURRENCY = (1, 16, 32)
 
 Stream = Callable[[SpeechJob], Iterable[AudioChunk]]
 
@@ -159,17 +157,11 @@ def run(name: str, levels: Sequence[int], rounds: int) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = option_parser("distribution", __doc__, ROUNDS)
-    parser.add_argument("--concurrency", type=integers, help="for example 1,16; at most 64")
-    parser.add_argument("--models", type=lambda value: value.split(","), help=f"of {','.join(MODELS)}")
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
-    levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
-    names = options.models or (QUICK_MODELS if options.quick else MODELS)
-    results = {name: run(name, levels, rounds) for name in names}
+    plan = read_plan("distribution", __doc__, CONCURRENCY, arguments)
+    results = {name: run(name, plan.levels, plan.rounds) for name in plan.names}
     tables = [_table(name, rows) for name, rows in results.items()]
     models = {name: [asdict(row) for row in rows] for name, rows in results.items()}
-    report("distribution", options, tables, rounds=rounds, models=models)
+    report("distribution", plan.options, tables, rounds=plan.rounds, models=models)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,14 @@ import httpx
 from rich.table import Table
 from tqdm import tqdm
 
-from benchmarks.models import EMBEDDED, WIDE, prepared
+from benchmarks.models import prepared, read_plan
 from benchmarks.playback import Playback, play
-from benchmarks.results import BenchmarkFailed, integers, new_table, option_parser, report
+from benchmarks.results import BenchmarkFailed, new_table, report
 from benchmarks.serving import BATCHED, SERIAL, check_health, cluster, deploy, peak_memory, settings
 from benchmarks.workload import body
 
 SERVERS = (BATCHED, SERIAL)
-CONCURRENCY, QUICK_CONCURRENCY = (1, 8, 16, 32, 64), (1, 16)
-ROUNDS, QUICK_ROUNDS = 5, 3
-MODELS, QUICK_MODELS = (EMBEDDED, WIDE), (EMBEDDED,)
+CONCURRENCY = (1, 8, 16, 32, 64)
 _SAMPLE_BYTES = 2
 
 
@@ -172,16 +170,16 @@ def run(name: str, levels: Sequence[int], rounds: int) -> Result:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = option_parser("end_to_end", __doc__, ROUNDS)
-    parser.add_argument("--concurrency", type=integers, help="for example 1,8,64; at most 64")
-    parser.add_argument("--models", type=lambda value: value.split(","), help=f"of {','.join(MODELS)}")
-    options = parser.parse_args(arguments)
-    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
-    levels = options.concurrency or (QUICK_CONCURRENCY if options.quick else CONCURRENCY)
-    names = options.models or (QUICK_MODELS if options.quick else MODELS)
-    results = {name: run(name, levels, rounds) for name in names}
+    plan = read_plan("end_to_end", __doc__, CONCURRENCY, arguments)
+    results = {name: run(name, plan.levels, plan.rounds) for name in plan.names}
     tables = [table for name, result in results.items() for table in result.tables(name)]
-    report("end_to_end", options, tables, rounds=rounds, models={n: asdict(result) for n, result in results.items()})
+    report(
+        "end_to_end",
+        plan.options,
+        tables,
+        rounds=plan.rounds,
+        models={n: asdict(result) for n, result in results.items()},
+    )
 
 
 if __name__ == "__main__":

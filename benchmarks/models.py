@@ -1,17 +1,21 @@
 """The checkpoints that are served: the embedded model, and one of the published width with few layers."""
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.published import raw_sizes
-from benchmarks.results import ROOT
+from benchmarks.results import ROOT, integers, option_parser
 from benchmarks.timing import physical_cores
 from pipeline.random_checkpoint import codec_config, write_checkpoint
 
 EMBEDDED, WIDE = "embedded", "published-width"
+MODELS, QUICK_MODELS = (EMBEDDED, WIDE), (EMBEDDED,)
+QUICK_CONCURRENCY = (1, 16)
+ROUNDS, QUICK_ROUNDS = 5, 3
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,33 @@ class Model:
     """of backbone and depth; the codec has one"""
     max_frames: int
     """of a request: less where a frame takes long"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a benchmark of served models was asked for."""
+
+    options: argparse.Namespace
+    names: Sequence[str]
+    levels: Sequence[int]
+    """of concurrency"""
+    rounds: int
+
+
+def read_plan(
+    benchmark: str, description: str, concurrency: Sequence[int], arguments: Sequence[str] | None = None
+) -> Plan:
+    """From the command line; all models and levels unless told otherwise, few of them for `--quick`."""
+    parser = option_parser(benchmark, description, ROUNDS)
+    parser.add_argument("--concurrency", type=integers, help="for example 1,16; at most 64")
+    parser.add_argument("--models", type=lambda value: value.split(","), help=f"of {','.join(MODELS)}")
+    options = parser.parse_args(arguments)
+    return Plan(
+        options,
+        names=options.models or (QUICK_MODELS if options.quick else MODELS),
+        levels=options.concurrency or (QUICK_CONCURRENCY if options.quick else concurrency),
+        rounds=options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS),
+    )
 
 
 @contextmanager

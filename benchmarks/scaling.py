@@ -15,11 +15,10 @@ from rich.table import Table
 from tqdm import tqdm
 
 from benchmarks.end_to_end import Round, one_round
-from benchmarks.models import EMBEDDED, Model, prepared
+from benchmarks.models import EMBEDDED, QUICK_ROUNDS, ROUNDS, Model, prepared
 from benchmarks.results import BenchmarkFailed, new_table, option_parser, report
 from benchmarks.serving import BATCHED, check_health, cluster, deploy, memory, settings
 
-ROUNDS, QUICK_ROUNDS = 5, 3
 LENGTHS, QUICK_LENGTHS = (25, 50, 100, 200), (25, 100)
 LENGTH_CONCURRENCY = 16
 REPLICAS = (1, 2)

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +36,7 @@ def serve(
         typer.Option(min=1, max=65535, help=f"Port to listen on; {DEFAULT_PORT} unless given.", show_default=False),
     ] = None,
 ) -> None:
-    """Serve until Ctrl-C, as `serve run` does."""
+    """Serve until Ctrl-C or SIGTERM; streams under way then break off, so that they cannot pass for whole ones."""
     if "applications" in _document(config):
         if host is not None or port is not None:
             raise UsageError(f"{config} is a Serve config, which says host and port itself, in http_options")
@@ -93,24 +94,22 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _serve_run(config: Path) -> None:
-    """Raises CommandFailed if the server ends before Ctrl-C."""
-    from click import Abort
-    from ray.serve.scripts import cli
+    """Raises CommandFailed if the server ends before Ctrl-C or SIGTERM.
 
+    In a process and session of its own, which gets SIGINT only: on SIGTERM, which is how containers are told to end,
+    Ray would leave without shutting Serve down.
+    """
     interrupted = False
 
-    def interrupt(*signal_and_frame: Any) -> None:
+    def interrupt(*_signal_and_frame: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        signal.default_int_handler(*signal_and_frame)
+        server.send_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        cli.main(["run", str(config)], standalone_mode=False)
-    except Abort:
-        pass
-    except SystemExit as ending:  # with status 0 both for Ctrl-C and for a failure, of which it prints the traceback
-        if ending.code:
-            raise
+    command = [sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
+    with subprocess.Popen(command, start_new_session=True) as server:
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ending, interrupt)
+        server.wait()
     if not interrupted:
         raise CommandFailed("the server ended by itself; what it printed says why")

@@ -8,8 +8,9 @@ import httpx
 import typer
 
 from cli.errors import CannotConnect, CommandFailed
+from pipeline.verify.server_url import EXAMPLE, server_url
 
-DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_URL = EXAMPLE
 URL_VARIABLE, KEY_VARIABLE = "MOSS_TTS_URL", "MOSS_TTS_KEY"
 
 _CONNECT_SECONDS = 10.0
@@ -18,12 +19,9 @@ _LONGEST_MESSAGE = 2000
 
 def _checked_url(value: str) -> str:
     try:
-        valid = httpx.URL(value).scheme in ("http", "https") and httpx.URL(value).host
-    except httpx.InvalidURL:
-        valid = False
-    if not valid:
-        raise typer.BadParameter(f"must be like {DEFAULT_URL}, not {value!r}")
-    return value.rstrip("/").removesuffix("/v1")
+        return server_url(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _checked_key(value: str | None) -> str | None:

@@ -80,7 +80,7 @@ class KeyGate:
         self._uses: defaultdict[bytes, _Use] = defaultdict(_Use)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in OPEN_PATHS:
+        if scope["type"] not in ("http", "websocket") or _route(scope) in OPEN_PATHS:
             await self._app(scope, receive, send)
             return
         try:
@@ -119,6 +119,11 @@ class KeyGate:
         gained = self._per_minute if use.refilled is None else (now - use.refilled) * self._per_minute / 60
         use.allowance = min(use.allowance + gained, self._per_minute)
         use.refilled = now
+
+
+def _route(scope: Scope) -> str:
+    """The path below the application's route prefix."""
+    return scope["path"].removeprefix(scope.get("root_path", "")) or "/"
 
 
 async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ import httpcore
 import httpx
 
 from deployments.http_errors import ApiError, bad_request
-from pipeline.errors import EngineStopped, SpeechError
+from pipeline.errors import EngineStopped, QueueFull, SpeechError
 
 MOST_AT_ONCE = 8
 """Connections of one fetcher; further fetches wait, within their time."""
@@ -127,7 +127,8 @@ class ClipFetcher:
         self._closed = False
 
     async def fetch(self, url: str) -> bytes:
-        """The body behind a URL. ApiError 400 where it may not or cannot be fetched; EngineStopped when closed.
+        """The body behind a URL. ApiError 400 where it may not or cannot be fetched; QueueFull when others
+        take all the time there is; EngineStopped when closed.
 
         A caller that is cancelled closes the connection.
         """
@@ -150,17 +151,21 @@ class ClipFetcher:
 
     @asynccontextmanager
     async def _limits(self) -> AsyncIterator[None]:
+        waiting = True
         try:
             async with asyncio.timeout(self._seconds) as clock:
                 self._clocks.add(clock)
                 try:
                     async with self._slots:
+                        waiting = False
                         yield
                 finally:
                     self._clocks.discard(clock)
         except TimeoutError:
             if self._closed:
                 raise EngineStopped("clips are not fetched any more") from None
+            if waiting:
+                raise QueueFull("too many other clips are being fetched") from None
             raise _unfetchable(f"it took more than {self._seconds:g} s") from None
 
     async def _follow(self, target: httpx.URL) -> bytes:

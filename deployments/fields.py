@@ -1,7 +1,6 @@
 """The types of body fields: the range that pydantic checks, with the words for what a field accepts."""
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -11,17 +10,12 @@ from deployments.limits import HttpLimits
 from pipeline.audio import CHANNELS, FORMATS, MAX_RATE, MAX_SPEED, MIN_RATE, MIN_SPEED
 from pipeline.errors import InvalidRequest
 from pipeline.languages import LANGUAGES, language_name
+from pipeline.marks import something_to_say
 from pipeline.request import MAX_SEED
 
 LANGUAGE_NAMES = ", ".join(f"{name} ({code})" for name, code in LANGUAGES.items())
 TOKEN_PREFIX = re.compile(r"\A\s*\$\{token:(?:([0-9]{1,9})\})?")
 """The wished length in front of a text; group 1 is None if what follows is no number."""
-
-_EMOJI = re.compile(r".\ufe0f\u20e3?|[0-9#*]\u20e3", re.DOTALL)
-"""Letters and digits that are drawn as emoji; the other emoji are neither."""
-_PAUSE = re.compile(r"\[pause [^\[\]]*\]")
-_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
-"""Hangul fillers: letters by category, nothing to the eye or ear."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +59,10 @@ def _blank_is_unset(value: str) -> str | None:
     return value if value.strip() else None
 
 
-def is_speakable(value: str) -> bool:
-    """Whether a text has a letter or digit to speak."""
-    spoken = _PAUSE.sub("", _EMOJI.sub("", TOKEN_PREFIX.sub("", value, count=1)))
-    return any(_is_letter_or_digit(character) for character in spoken)
-
-
 def _speakable(value: str) -> str:
-    if not is_speakable(value):
+    if not something_to_say(TOKEN_PREFIX.sub("", value, count=1)):
         raise ValueError
     return value
-
-
-def _is_letter_or_digit(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 
 def _voice_name(value: Any) -> Any:
@@ -111,6 +95,7 @@ def _frames(value: int, info: ValidationInfo) -> int:
 # Optional fields: a null is taken out before its field is looked at, so the checks never see one.
 InputText = Annotated[
     str,
+    WithJsonSchema({"type": "string", "minLength": 1}),
     AfterValidator(_text),
     AfterValidator(_speakable),
     Accepts("text of up to %(max_input_chars)d characters with at least one letter or digit"),

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from ray.serve.metrics import Counter, Histogram
 from deployments.audio_response import Answer, first_audio
 from deployments.clip_fetch import ClipFetcher
 from deployments.deadline import within
-from deployments.http_errors import not_ready
+from deployments.http_errors import ApiError, not_ready, to_api_error
 from deployments.recovery import Recovery
 from deployments.remote import call, pull
 from deployments.schema import SpeechBody, check_speech
@@ -32,8 +32,7 @@ from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig, ModelConfig
 from pipeline.errors import SpeechError
 from pipeline.joining import Joiner
-from pipeline.marks import something_to_say
-from pipeline.random_state import fresh_seed, part_seed
+from pipeline.random_state import fresh_seed
 from pipeline.reference import ClipCache
 from pipeline.request import Prompt, SpeechJob, SpeechRequest
 from pipeline.tokenizer import Tokenizer
@@ -72,15 +71,12 @@ class SpeechService:
         )
         self._answers = Counter("moss_answers", description="Answers by status", tag_keys=("status",))
 
-    async def start(self, read: Callable[[], SpeechBody], request_id: str, *, streaming: bool | None = None) -> Answer:
-        """Checks, starts and waits for the first audio; whatever is wrong until then is raised.
-
-        `read` gives the body, and may take a while: it runs off the event loop. `streaming` overrides the body's wish.
-        """
+    async def start(self, body: SpeechBody, request_id: str) -> Answer:
+        """Checks, starts and waits for the first audio; whatever is wrong until then is raised."""
         began = time.monotonic()
-        body = await asyncio.to_thread(read)
-        output = self._output(body, body.streams if streaming is None else streaming)
-        jobs = await self.jobs(body, request_id)
+        output = self._output(body, body.streams)
+        clip, codes = await self._voice(body)
+        jobs = await self.jobs(body, request_id, clip, codes)
         tokens = await asyncio.to_thread(self._tokens, jobs)
         utterance = Utterance(jobs, self.speaker(), self.codec_config, body.max_frames)
         pieces = within(self.limits.deadline_seconds, utterance.pieces())
@@ -92,12 +88,19 @@ class SpeechService:
         """Checks the fields of all that will be said; raises as `start` does."""
         body = await asyncio.to_thread(check_speech, {**values, "input": _STAND_IN}, self.limits)
         output = self._output(body, streaming=True)
-        await self.jobs(body, "")  # a voice or clip that cannot be used is an error of the configuration
-        return Conversation(self, body, output)
+        return Conversation(self, body, output, *await self._voice(body))
 
     def speaker(self) -> Speaker:
         """A voice for the parts of one text, through the deployments."""
         return Speaker(self._audio, self.codec_config)
+
+    def refusal(self, error: Exception, request_id: str) -> ApiError:
+        """What the client is told, counted; what it is not told goes to the log."""
+        answer = to_api_error(error)
+        if answer.status == 500:
+            log.error("request %s failed", request_id, exc_info=error)
+        self.count(answer.status)
+        return answer
 
     def count(self, status: int) -> None:
         """An answer was given."""
@@ -113,15 +116,24 @@ class SpeechService:
         except (TimeoutError, SpeechError, RayActorError) as error:
             raise not_ready("a part of the server makes no progress") from error
 
-    async def jobs(self, body: SpeechBody, request_id: str) -> list[SpeechJob]:
-        """The parts of the text. Raises ApiError 404 for a model or voice that is not served, and ApiError 400 or
-        InvalidRequest for a clip that cannot be used."""
+    async def jobs(
+        self,
+        body: SpeechBody,
+        request_id: str,
+        clip: np.ndarray | None,
+        codes: np.ndarray | None,
+        first_part: int = 0,
+    ) -> list[SpeechJob]:
+        """As `to_jobs`, off the event loop."""
+        options = {"request_id": request_id, "limits": self.limits, "first_part": first_part}
+        return await asyncio.to_thread(to_jobs, body, clip=clip, voice=codes, **options)
+
+    async def _voice(self, body: SpeechBody) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """The clip or the codes to speak with; neither is the model's own voice. Raises ApiError 404 for a model or
+        voice that is not served, and ApiError 400 or InvalidRequest for a clip that cannot be used."""
         self.served.check_model(body.model)
-        voice = await self.voices.codes(body.voice)
-        clip = None
-        if body.ref_audio is not None:
-            voice, clip = None, await self._clip(body.ref_audio)
-        return await asyncio.to_thread(to_jobs, body, request_id=request_id, limits=self.limits, clip=clip, voice=voice)
+        codes = await self.voices.codes(body.voice)
+        return (None, codes) if body.ref_audio is None else (await self._clip(body.ref_audio), None)
 
     async def _clip(self, ref_audio: str) -> np.ndarray:
         if is_url(ref_audio):
@@ -177,19 +189,23 @@ def _store(settings: Settings) -> VoiceStore | None:
 class Conversation:
     """Texts spoken one after the other in one voice, as one continuous file."""
 
-    def __init__(self, service: SpeechService, body: SpeechBody, output: AudioOutput):
+    def __init__(
+        self,
+        service: SpeechService,
+        body: SpeechBody,
+        output: AudioOutput,
+        clip: np.ndarray | None,
+        codes: np.ndarray | None,
+    ):
         self.body = body
         self.output = output
+        self._clip, self._codes = clip, codes
         self.seed = fresh_seed() if body.seed is None else body.seed
         self._service = service
         self._speaker = service.speaker()
         self._joiner = Joiner(service.codec_config.sampling_rate, service.codec_config.channels)
         self._parts = 0
         self._id = uuid.uuid4().hex
-
-    def has_something_to_say(self, text: str) -> bool:
-        """Whether there is a letter or digit to speak."""
-        return something_to_say(text)
 
     async def speak(self, text: str) -> AsyncGenerator[bytes]:
         """Bytes of the file with the text in it. Closing it stops the model; the file can go on."""
@@ -208,11 +224,7 @@ class Conversation:
 
     async def _jobs(self, text: str) -> list[SpeechJob]:
         body = self.body.model_copy(update={"input": text, "seed": self.seed})
-        jobs = await self._service.jobs(body, self._id)
-        return [
-            replace(job, request=replace(job.request, seed=part_seed(self.seed, self._parts + index)))
-            for index, job in enumerate(jobs)
-        ]
+        return await self._service.jobs(body, self._id, self._clip, self._codes, first_part=self._parts)
 
     def _written(self, samples: np.ndarray) -> bytes:
         return self.output.write(samples) if samples.shape[1] else b""

@@ -31,8 +31,12 @@ def to_jobs(
     limits: HttpLimits,
     clip: np.ndarray | None = None,
     voice: np.ndarray | None = None,
+    first_part: int = 0,
 ) -> list[SpeechJob]:
-    """The parts of the text, in order, in the voice of a prepared clip or of codes int64 `[frames, n_vq]`."""
+    """The parts of the text, in order, in the voice of a prepared clip or of codes int64 `[frames, n_vq]`.
+
+    `first_part` is how many parts were spoken before, of other texts in the same voice.
+    """
     seed = fresh_seed() if body.seed is None else body.seed
     texts = split_text(body.spoken_text, limits.part_frames, body.language)
     return [
@@ -46,7 +50,7 @@ def to_jobs(
             ),
             clip,
         )
-        for index, (text, wish) in enumerate(zip(texts, _wishes(body, texts), strict=True))
+        for index, (text, wish) in enumerate(zip(texts, _wishes(body, texts), strict=True), first_part)
     ]
 
 

@@ -11,10 +11,13 @@ from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig
 from pipeline.joining import Joiner
 from pipeline.languages import longest_pause
+from pipeline.random_state import another_seed
 from pipeline.request import SpeechJob
 from pipeline.runaway import RunawayWatch
 
 STOP, LENGTH, RUNAWAY = "stop", "length", "runaway"
+ATTEMPTS = 4
+"""at a part of which nothing has been said"""
 _WORST_FIRST = (RUNAWAY, LENGTH, STOP)
 
 
@@ -41,8 +44,24 @@ class Speaker:
         self.frames = 0
 
     async def part(self, job: SpeechJob) -> AsyncGenerator[np.ndarray]:
-        """Its samples, float32 `[channels, samples]`, as they come."""
+        """Its samples, float32 `[channels, samples]`, as they come.
+
+        A model may draw the end before the first frame, and so leave out what was to be said: then it is asked again,
+        with a seed that follows from the first one. So an answer is still a function of its request.
+        """
         job = self._in_the_voice(job)
+        first, said, finish = job.request.seed, self.frames, None
+        for seed in (first, *(another_seed(first, attempt) for attempt in range(1, ATTEMPTS))):
+            attempt = self._attempt(replace(job, request=replace(job.request, seed=seed)))
+            async with aclosing(attempt):
+                async for samples, finish in attempt:  # noqa: B007 - the reason comes with the last samples
+                    yield samples
+            if self.frames > said:
+                break
+        self._finishes[finish] += 1
+
+    async def _attempt(self, job: SpeechJob) -> AsyncGenerator[tuple[np.ndarray, str | None]]:
+        """Samples; with the last ones, why it ended."""
         watch = RunawayWatch(1 / self._codec.frame_rate, longest_pause(job.request.prompt.text))
         async with aclosing(self._speak(job)) as chunks:
             async for chunk in chunks:
@@ -52,9 +71,7 @@ class Speaker:
                 self.frames += good
                 if not self._finishes:
                     self._voice.append(codes[:good])
-                if finish:
-                    self._finishes[finish] += 1
-                yield chunk.samples[:, : good * self._codec.samples_per_frame]
+                yield chunk.samples[:, : good * self._codec.samples_per_frame], finish
                 if finish:
                     return
 

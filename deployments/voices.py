@@ -7,8 +7,8 @@ import numpy as np
 
 from deployments.http_errors import ApiError, bad_request, voice_not_found
 from deployments.served import DEFAULT_VOICE, OPENAI_VOICES
-from pipeline.reference import ClipCache
-from pipeline.voice import Voice, VoiceUnknown
+from pipeline.reference import ClipCache, content_key
+from pipeline.voice import Voice, VoiceUnknown, name_key
 from pipeline.voices import VoiceStore
 
 
@@ -23,6 +23,9 @@ class Voices:
         self._store = store
         self._clips = clips
         self._encode = encode
+
+    def is_built_in(self, name: str) -> bool:
+        return name_key(name) in map(name_key, self.built_in)
 
     def uploaded(self) -> list[Voice]:
         return [] if self._store is None else self._store.voices()
@@ -43,15 +46,17 @@ class Voices:
     async def add(self, data: bytes, *, name: str, ref_text: str | None, description: str | None) -> Voice:
         """Checks, encodes and stores a clip. Raises what `VoiceStore.add` and the clip's checks raise."""
         store = self._needed()
-        await asyncio.to_thread(store.check_new, name)
-        clip = await asyncio.to_thread(self._clips.prepared, data)
-        codes = await self._encode(clip)
         texts = {"transcript": ref_text, "description": description}
+        await asyncio.to_thread(lambda: store.check_new(name, **texts))
+        clip = await asyncio.to_thread(self._clips.prepared, data)
+        codes = await asyncio.to_thread(store.codes, content_key(clip))
+        if codes is None:
+            codes = await self._encode(clip)
         return await asyncio.to_thread(lambda: store.add(name, clip, codes=codes, **texts))
 
     async def codes(self, name: str) -> np.ndarray | None:
         """The codes to speak with: None for the model's own voice. Raises ApiError 404 naming the voices there are."""
-        if name in self.built_in:
+        if self.is_built_in(name):
             return None
         voice = await asyncio.to_thread(self._find, name)
         if voice is None:
@@ -69,7 +74,7 @@ class Voices:
                 return self._store.get(name)
         except VoiceUnknown:
             pass
-        if name in OPENAI_VOICES:
+        if name_key(name) in OPENAI_VOICES:
             return None
         raise self._not_found(name)
 

@@ -34,15 +34,11 @@ class FrameGraph:
         self._seeds = torch.zeros(rows, dtype=torch.int64, device=device)
         self._frames = torch.zeros(rows, dtype=torch.int64, device=device)
         self._stop, self._codes = (_greedy(rows, device) for _ in range(2))
-        self._graph, self._drawn = self._record()
+        self._recorded = self._record()
 
     @property
     def rows(self) -> int:
         return len(self._hidden)
-
-    @property
-    def recorded(self) -> bool:
-        return self._graph is not None
 
     @torch.inference_mode()
     def draw(self, hidden: Tensor, sampling: np.ndarray, seeds: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,11 +53,11 @@ class FrameGraph:
         for place, given in zip((self._stop, self._codes), filters_of(sampling, hidden.device), strict=True):
             for column, values in zip(_columns(place), _columns(given), strict=True):
                 column[:count] = values
-        if self._graph is None:
-            self._drawn = self._frame()
+        if self._recorded is None:
+            codes, stop = self._frame()
         else:
-            self._graph.replay()
-        codes, stop = self._drawn
+            graph, (codes, stop) = self._recorded
+            graph.replay()
         return codes[:count], stop[:count]
 
     def _frame(self) -> tuple[Tensor, Tensor]:
@@ -71,16 +67,17 @@ class FrameGraph:
         return draw_frame(self._model, self._hidden, stop, codes, draws)
 
     @torch.inference_mode()
-    def _record(self) -> tuple["torch.cuda.CUDAGraph | None", tuple[Tensor, Tensor]]:
+    def _record(self) -> tuple["torch.cuda.CUDAGraph", tuple[Tensor, Tensor]] | None:
+        """The graph and where it leaves its results; None where there is none."""
         kind = self._hidden.device.type
         if kind not in ("cuda", "npu"):
-            return None, self._frame()
+            return None
         device = getattr(torch, kind)
         stream = device.Stream()
         stream.wait_stream(device.current_stream())
         with device.stream(stream):
             for _ in range(_WARM_UPS):
-                drawn = self._frame()
+                self._frame()
         device.current_stream().wait_stream(stream)
         graph = device.CUDAGraph() if kind == "cuda" else device.NPUGraph()
         try:
@@ -88,7 +85,7 @@ class FrameGraph:
                 drawn = self._frame()
         except RuntimeError:
             log.warning("%s does not record the depth frame as a graph; it runs step by step", kind, exc_info=True)
-            return None, drawn
+            return None
         return graph, drawn
 
 

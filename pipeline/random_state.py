@@ -28,8 +28,16 @@ def part_seed(seed: int, part: int) -> int:
     """The seed of a part of a request that is spoken in several: a function of both, the seed itself for part 0."""
     if part == 0:
         return seed
-    digest = hashlib.sha256(f"part {part} of seed {seed}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") & MAX_SEED
+    return _derived(f"part {part} of seed {seed}")
+
+
+def another_seed(seed: int, attempt: int) -> int:
+    """The seed of a further attempt, counted from 1, at what came to nothing with `seed`: a function of both."""
+    return _derived(f"attempt {attempt} of seed {seed}")
+
+
+def _derived(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") & MAX_SEED
 
 
 @dataclass(frozen=True)

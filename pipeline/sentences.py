@@ -62,6 +62,8 @@ _BLANKS = regex.compile(r"\s*+")
 _BLANK = regex.compile(r"[^\S\u00a0\u202f\u2007]|\u200b")
 _WORD_BEFORE = regex.compile(r"[\p{L}\p{M}\p{N}.'’º\-]+$")
 _WORD_AFTER = regex.compile(r"\p{L}+")
+_GROWING = regex.compile(r"[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}]]++\Z", regex.VERSION1)
+"""A word that may go on, at the end of a text that is still coming."""
 _NUMBER_AFTER = regex.compile(r"\p{Nd}|[IVXLC]+\b")
 _CJK = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}ー〇々]")
 _HIRAGANA = regex.compile(r"\p{Hiragana}")
@@ -284,11 +286,41 @@ def _enclosed(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def take_sentences(text: str, language: str | None) -> tuple[str, str]:
-    """The complete sentences at the beginning of a text that is still coming, and what comes after them.
+class SentenceReader:
+    """Takes the complete sentences out of a text that comes in pieces.
 
-    A sentence is complete once something to say follows it: until then its stop may be part of a number or name.
+    A sentence is complete once a whole word follows it: until then its stop may be part of a number, name or date.
+    However small the pieces, all work is one walk over the text: of what has been looked at, only as much is looked at
+    again as can matter to what is new.
     """
-    atoms = [match.span() for match in _ATOM.finditer(text)]
-    ends = [cut for cut in _cuts(text, atoms, language) if cut.rank == Rank.SENTENCE]
-    return (text[: ends[-1].end], text[ends[-1].start :]) if ends else ("", text)
+
+    def __init__(self, language: str | None):
+        self._language = language
+        self._text = ""
+        self._seen = 0
+
+    @property
+    def waiting(self) -> int:
+        """Characters of the sentence that is not complete."""
+        return len(self._text)
+
+    def write(self, text: str) -> str:
+        """The sentences that are complete now, as one text; mostly none."""
+        self._text += text
+        begin = max(0, self._seen - _LONGEST_ENCLOSED - _LONGEST_MARK)
+        unjudged = max(0, self._seen - _LONGEST_MARK) - begin
+        window = _GROWING.sub("", self._text[begin:])
+        atoms = [match.span() for match in _ATOM.finditer(window)]
+        ends = [cut for cut in _cuts(window, atoms, self._language) if cut.rank == Rank.SENTENCE]
+        self._seen = len(self._text)
+        if not ends or ends[-1].start < unjudged:
+            return ""
+        complete = self._text[: begin + ends[-1].end]
+        self._text = self._text[begin + ends[-1].start :]
+        self._seen = len(self._text)
+        return complete
+
+    def flush(self) -> str:
+        """What is left, complete or not."""
+        rest, self._text, self._seen = self._text, "", 0
+        return rest

@@ -103,8 +103,15 @@ def name_key(name: str) -> str:
     return unicodedata.normalize("NFKC", folded.casefold())
 
 
-def checked_text(text: str | None, longest: int, param: str) -> str | None:
-    """`text`, or None for a blank one. Raises InvalidRequest for one that is too long or not Unicode."""
+def checked_texts(transcript: str | None, description: str | None) -> dict[str, str | None]:
+    """Both by name, None for a blank one. Raises InvalidRequest for one that is too long or not Unicode."""
+    return {
+        "transcript": _checked_text(transcript, MAX_TRANSCRIPT, "ref_text"),
+        "description": _checked_text(description, MAX_DESCRIPTION, "description"),
+    }
+
+
+def _checked_text(text: str | None, longest: int, param: str) -> str | None:
     if text is None or not text.strip():
         return None
     if len(text) > longest:

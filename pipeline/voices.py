@@ -13,15 +13,13 @@ from fsspec.implementations.local import LocalFileSystem
 from pipeline.errors import InvalidRequest
 from pipeline.reference import content_key
 from pipeline.voice import (
-    MAX_DESCRIPTION,
-    MAX_TRANSCRIPT,
     Voice,
     VoiceProtected,
     VoiceStoreError,
     VoiceUnknown,
     VoiceUnusable,
     checked_name,
-    checked_text,
+    checked_texts,
     name_key,
     too_many_voices,
     voice_taken,
@@ -61,9 +59,10 @@ class VoiceStore:
             raise VoiceUnknown("there is no uploaded voice of this name")
         return voice
 
-    def check_new(self, name: str) -> None:
-        """Raises what `add` would raise for the name, before any work is spent on the clip."""
+    def check_new(self, name: str, *, transcript: str | None = None, description: str | None = None) -> None:
+        """Raises what `add` would raise for the name and texts, before any work is spent on the clip."""
         name = self._checked_new(name)
+        checked_texts(transcript, description)
         if self._place.find(name_key(name)) is not None:
             raise voice_taken(name)
         if self._place.count() >= self._max_voices:
@@ -90,8 +89,7 @@ class VoiceStore:
             name=self._checked_new(name),
             created=int(time.time()),
             content=content_key(clip),
-            transcript=checked_text(transcript, MAX_TRANSCRIPT, "ref_text"),
-            description=checked_text(description, MAX_DESCRIPTION, "description"),
+            **checked_texts(transcript, description),
         )
         self._place.add(voice, pack_voice(voice, clip), self._max_voices)
         if codes is not None:

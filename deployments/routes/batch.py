@@ -2,22 +2,19 @@
 
 import asyncio
 import base64
-import logging
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from deployments.audio_response import whole_bytes
-from deployments.http_errors import ERROR_RESPONSES, bad_request, error_body, shown, to_api_error
+from deployments.http_errors import ERROR_RESPONSES, bad_request, error_body, shown
 from deployments.json_body import parse_object
 from deployments.routes.speech import read_body
 from deployments.schema import SpeechBody, check_speech
 from deployments.service import SpeechService
 
 MOST_REQUESTS = 32
-
-log = logging.getLogger("ray.serve")
 
 _BODY = {
     "type": "object",
@@ -41,13 +38,11 @@ def router(service: SpeechService) -> APIRouter:
 
     async def result(values: Any, index: int, request_id: str) -> dict[str, Any]:
         try:
-            answer = await service.start(lambda: _item(service, values), f"{request_id}/{index}", streaming=False)
+            body = await asyncio.to_thread(_item, service, values)
+            answer = await service.start(body, f"{request_id}/{index}")
             data, finish = await whole_bytes(answer)
-        except Exception as error:
-            refused = to_api_error(error)
-            if refused.status == 500:
-                log.exception("request %s/%d failed", request_id, index)
-            service.count(refused.status)
+        except Exception as error:  # noqa: BLE001 - each request has its own answer
+            refused = service.refusal(error, f"{request_id}/{index}")
             return {"index": index, "status": refused.status, **error_body(refused)}
         service.count(200)
         return {

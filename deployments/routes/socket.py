@@ -3,7 +3,7 @@
 Messages of text are JSON objects with a `type`. The client sends
 
 * `session.config`, first: any field of POST /v1/audio/speech but `input`, `stream` and `stream_format`;
-* `input.text` with `text`: some more of the text; sentences are spoken as soon as they are complete;
+* `input.text` with `text`: some more of the text; a sentence is spoken as soon as a whole word follows it;
 * `input.flush`: what has come so far is spoken now, complete or not;
 * `input.interrupt`: the model stops, and text that has not been spoken is dropped;
 * `input.done`: flush, and close when all is spoken.
@@ -24,7 +24,8 @@ from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from deployments.http_errors import bad_request, error_body, shown, to_api_error
 from deployments.json_body import parse_object
 from deployments.service import Conversation, SpeechService
-from pipeline.sentences import take_sentences
+from pipeline.marks import something_to_say
+from pipeline.sentences import SentenceReader
 
 POLICY_VIOLATION, INTERNAL_ERROR = 1008, 1011
 TYPES = ("input.text", "input.flush", "input.interrupt", "input.done")
@@ -67,7 +68,6 @@ class _Session:
     def __init__(self, service: SpeechService, socket: WebSocket):
         self._service = service
         self._socket = socket
-        self._text = ""
         self._parts: deque[str] = deque()
         self._changed = asyncio.Event()
         self._done = False
@@ -92,7 +92,7 @@ class _Session:
                 raise bad_request(f"{name} has no place in session.config", name, "unknown_parameter")
         conversation = await self._service.converse(values)
         self._most_chars = self._service.limits.max_input_chars
-        self._language = conversation.body.language
+        self._sentences = SentenceReader(conversation.body.language)
         output = conversation.output
         await self._socket.send_json(
             {
@@ -135,20 +135,20 @@ class _Session:
             self._changed.set()
 
     def _take(self, text: str) -> None:
-        waiting = len(self._text) + sum(map(len, self._parts)) + len(text)
+        waiting = self._sentences.waiting + sum(map(len, self._parts)) + len(text)
         if waiting > self._most_chars:
             raise bad_request(f"{waiting} characters are waiting to be spoken, more than {self._most_chars}", "text")
-        complete, self._text = take_sentences(self._text + text, self._language)
+        complete = self._sentences.write(text)
         if complete:
             self._parts.append(complete)
 
     def _flush(self) -> None:
-        if self._text.strip():
-            self._parts.append(self._text)
-        self._text = ""
+        rest = self._sentences.flush()
+        if rest.strip():
+            self._parts.append(rest)
 
     def _interrupt(self) -> None:
-        self._text = ""
+        self._sentences.flush()
         self._parts.clear()
         if self._spoken is not None:
             self._spoken.cancel()
@@ -161,7 +161,7 @@ class _Session:
                 await self._changed.wait()
                 continue
             text = self._parts.popleft()
-            if not conversation.has_something_to_say(text):
+            if not something_to_say(text):
                 continue
             self._spoken = asyncio.create_task(self._speak(conversation, index, text))
             try:

@@ -1,7 +1,6 @@
 """POST /v1/audio/speech."""
 
 import asyncio
-import logging
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,13 +11,10 @@ from deployments.http_errors import (
     body_too_large,
     body_too_slow,
     error_response,
-    to_api_error,
 )
-from deployments.schema import SpeechBody, parse_speech, speech_request_body
+from deployments.schema import parse_speech, speech_request_body
 from deployments.service import SpeechService
 from pipeline.audio import FORMATS
-
-log = logging.getLogger("ray.serve")
 
 _CONTENT = {spec.content_type: {} for spec in FORMATS.values()} | {sse.CONTENT_TYPE: {}}
 
@@ -37,11 +33,8 @@ def router(service: SpeechService) -> APIRouter:
         request_id = request.headers["x-request-id"]  # Serve's proxy gives every request one, and answers with it
         try:
             response = await _speak(service, request, request_id)
-        except Exception as error:
-            answer = to_api_error(error)
-            if answer.status == 500:
-                log.exception("request %s failed", request_id)
-            response = error_response(answer)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged or told
+            return error_response(service.refusal(error, request_id))
         service.count(response.status_code)
         return response
 
@@ -50,14 +43,8 @@ def router(service: SpeechService) -> APIRouter:
 
 async def _speak(service: SpeechService, request: Request, request_id: str) -> Response:
     raw = await read_body(request, service.limits.max_body_bytes, service.limits.body_seconds)
-    body: SpeechBody | None = None
-
-    def read() -> SpeechBody:
-        nonlocal body
-        body = parse_speech(raw, service.limits)
-        return body
-
-    answer = await service.start(read, request_id)
+    body = await asyncio.to_thread(parse_speech, raw, service.limits)
+    answer = await service.start(body, request_id)
     if body.stream_format == "sse":
         return EventStream(answer)
     if body.stream:

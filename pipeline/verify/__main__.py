@@ -11,6 +11,7 @@ not come to an end.
 import argparse
 import asyncio
 import math
+import os
 import sys
 
 import httpx
@@ -19,8 +20,10 @@ from rich.console import Console
 from pipeline.verify.cases import seeded_cases, unseeded_cases
 from pipeline.verify.check import Check, print_verdicts
 from pipeline.verify.client import NoVerdict, SpeechClient
+from pipeline.verify.server_url import server_url
 
 SAME, DIFFERENT, NO_VERDICT, INTERRUPTED = 0, 1, 2, 130
+KEY_VARIABLE = "MOSS_TTS_KEY"
 _PLAIN_WIDTH = 160
 
 
@@ -32,7 +35,8 @@ async def verify(arguments: argparse.Namespace) -> int:
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
     console, failure = Console(width=width, highlight=False, markup=False, emoji=False), None
     timeout, limits = httpx.Timeout(None, connect=10.0), httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=arguments.url, timeout=timeout, limits=limits) as http:
+    headers = {"Authorization": f"Bearer {arguments.key}"} if arguments.key else {}
+    async with httpx.AsyncClient(base_url=arguments.url, headers=headers, timeout=timeout, limits=limits) as http:
         check = Check(SpeechClient(http, arguments.timeout), seeded, unseeded, console)
         try:
             await check.run(arguments.rounds, arguments.concurrency, arguments.seed)
@@ -61,6 +65,7 @@ def _arguments() -> argparse.Namespace:
     waits = "seconds a request may take, waits for a busy server (429, Retry-After) included (default: 300)"
     add("--timeout", type=float, default=300.0, metavar="S", help=waits)
     add("--max-frames", type=int, default=150, metavar="N", help="80 ms frames of audio at most (default: 150)")
+    add("--key", default=os.environ.get(KEY_VARIABLE), help=f"bearer key, where one is needed (or {KEY_VARIABLE})")
     add("--model", help="name of the model, where the server needs one")
     add("--voice", help="name of the voice; requests with a clip use the clip's")
     arguments = parser.parse_args()
@@ -73,12 +78,9 @@ def _arguments() -> argparse.Namespace:
 
 def _url(value: str) -> str:
     try:
-        valid = httpx.URL(value).scheme in ("http", "https") and httpx.URL(value).host
-    except httpx.InvalidURL:
-        valid = False
-    if not valid:
-        raise argparse.ArgumentTypeError(f"must be like http://127.0.0.1:8000, not {value!r}")
-    return value.rstrip("/").removesuffix("/v1")
+        return server_url(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main() -> int:

@@ -63,7 +63,7 @@ def test_a_port_in_use_is_told():
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port" in done.stderr.decode()
 
 
-def test_the_embedded_model_is_served_speaks_and_ends_with_an_interrupt(tmp_path):
+def test_the_embedded_model_is_served_speaks_and_ends_when_it_is_told_to(tmp_path):
     port, log = free_port(), tmp_path / "log"
     command = [sys.executable, "-m", "cli", "serve", "configs/embedded.yaml", "--port", str(port)]
     with log.open("wb") as written:
@@ -80,12 +80,26 @@ def test_the_embedded_model_is_served_speaks_and_ends_with_an_interrupt(tmp_path
             assert said.stderr.decode().startswith("seed 7, ")
             digests.add(hashlib.sha256(file.read_bytes()).hexdigest())
         assert len(digests) == 1
+        streamed = stream(port)
+        next(streamed)
+        server.send_signal(signal.SIGTERM)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(streamed)
     finally:
         server.send_signal(signal.SIGINT)
         status = server.wait(120)
     assert status == 0, log.read_text()
     with socket.socket() as gone:
         assert gone.connect_ex(("127.0.0.1", port)) != 0
+
+
+def stream(port):
+    """The parts of an answer of some seconds."""
+    body = {"input": "It goes on.", "response_format": "pcm", "stream": True, "seed": 3}
+    body |= {"max_frames": 400, "text_temperature": 0}
+    with httpx.stream("POST", f"http://127.0.0.1:{port}/v1/audio/speech", json=body, timeout=60) as response:
+        assert response.status_code == 200
+        yield from response.iter_raw()
 
 
 def _wait_until_ready(server, url, log):

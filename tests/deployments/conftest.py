@@ -85,20 +85,20 @@ async def async_client(server):
         yield client
 
 
-def stats(deployment):
+def stats(deployment, app=APP):
     """What each replica of a deployment says about itself."""
-    return serve.get_deployment_handle(deployment, APP).broadcast("stats").results(timeout_s=30)
+    return serve.get_deployment_handle(deployment, app).broadcast("stats").results(timeout_s=30)
 
 
-async def idle(seconds=20.0):
+async def idle(seconds=20.0, app=APP):
     """Waits until no deployment holds anything for a request."""
     async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(_is_idle):
+        while not await asyncio.to_thread(_is_idle, app):
             await asyncio.sleep(0.1)
 
 
-def _is_idle():
-    backbones, codecs = stats("Backbone"), stats("CodecDecoder")
+def _is_idle(app):
+    backbones, codecs = stats("Backbone", app), stats("CodecDecoder", app)
     return all(b["running"] == b["waiting"] == 0 and b["free_kv_blocks"] == b["kv_blocks"] for b in backbones) and all(
         c["streams"] == c["blocks_in_use"] == 0 for c in codecs
     )

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from deployments.clip_fetch import MOST_AT_ONCE, MOST_REDIRECTS, ClipFetcher, is_public
 from deployments.http_errors import ApiError
-from pipeline.errors import EngineStopped, SpeechError
+from pipeline.errors import EngineStopped, QueueFull, SpeechError
 
 CLIP = bytes(range(256)) * 300
 UNLISTED = "ref_audio cannot be fetched: its host is not on this server's list"
@@ -562,6 +562,19 @@ async def test_no_more_than_so_many_connections_are_open_at_once():
         assert host.opened == MOST_AT_ONCE
         full.set()
         assert await asyncio.gather(*fetching) == [CLIP] * len(fetching)
+
+
+async def test_who_only_waited_for_others_is_told_to_try_again():
+    async with running(lambda writer: forever(writer, reply("200 OK", "Content-Length: 90000"), b"a")) as host:
+        clips = local(host, seconds=0.5)
+        fetching = [asyncio.create_task(clips.fetch(host.base)) for _ in range(MOST_AT_ONCE)]
+        while host.opened < MOST_AT_ONCE:
+            await asyncio.sleep(0.01)
+        clips._seconds = 0.1
+        with pytest.raises(QueueFull):
+            await clips.fetch(host.base)
+        for error in await asyncio.gather(*fetching, return_exceptions=True):
+            assert isinstance(error, ApiError)
 
 
 async def test_closing_ends_what_is_under_way_and_refuses_what_comes_later():

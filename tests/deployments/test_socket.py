@@ -113,7 +113,7 @@ async def test_an_interruption_stops_the_model_and_drops_the_rest(server):
 
 async def test_a_peer_that_vanishes_frees_everything(server):
     async with Client(server, max_frames=2000) as client:
-        await client.say("A sentence for somebody who is about to leave. And")
+        await client.say("A sentence for somebody who is about to leave. And then")
         while not isinstance(await client.receive(), bytes):
             pass
         client._connection.transport.abort()

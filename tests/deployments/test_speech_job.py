@@ -236,6 +236,17 @@ def test_only_the_first_part_goes_on_from_a_clip():
     assert all(job.reference is not None for job in jobs)
 
 
+def test_texts_of_one_conversation_are_numbered_on():
+    clip = ClipCache(CODEC).prepared(wav_file())
+    fields = {"input": LONG, "seed": 9, "ref_audio": "AAAA", "ref_text": "Before.", "ref_mode": "continuation"}
+    body = parse_speech(json.dumps(fields).encode(), HttpLimits())
+    first = to_jobs(body, request_id="r", limits=HttpLimits(), clip=clip)
+    later = to_jobs(body, request_id="r", limits=HttpLimits(), clip=clip, first_part=1)
+    assert [job.request.seed for job in later[:-1]] == [job.request.seed for job in first[1:]]
+    assert [job.request.request_id for job in later[:-1]] == [job.request.request_id for job in first[1:]]
+    assert [job.request.prompt.continuation for job in (first[0], later[0])] == [True, False]
+
+
 def test_text_is_put_into_words_unless_that_is_off():
     assert request_of(input="**It** is 5 km.").prompt.text == "It is five kilometers."
     assert request_of(input="**It** is 5 km.", normalize=False).prompt.text == "**It** is 5 km."

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pipeline.languages import estimated_frames
 from pipeline.marks import something_to_say
-from pipeline.sentences import split_text
+from pipeline.sentences import SentenceReader, split_text
 
 # ‖ marks where sentences end; nothing else may be taken for an end.
 SENTENCES = [
@@ -203,3 +203,41 @@ def test_hostile_text_is_split_in_linear_time(unit):
     text = "b" + unit * (100_000 // len(unit)) + "c"
     parts = split_text(text, 200, None)
     assert unspaced("".join(parts)) == unspaced(text)
+
+
+def read(text, language, size):
+    """What a reader takes out of `text` that comes in pieces of `size` characters."""
+    reader = SentenceReader(language)
+    parts = [reader.write(text[start : start + size]) for start in range(0, len(text), size)]
+    return [part for part in [*parts, reader.flush()] if part]
+
+
+OPEN_ENDED = [(language, text) for language, text in SENTENCES if not regex.search(r"[\p{Ps}\p{Pi}\p{Pf}\"]", text)]
+
+
+@pytest.mark.parametrize(("language", "text"), OPEN_ENDED, ids=[text[:30] for _, text in OPEN_ENDED])
+def test_a_text_that_comes_letter_by_letter_has_the_same_sentences(language, text):
+    expected = [part.strip() for part in text.split("‖")]
+    followed = text.replace("‖", "") + "\n\nThe end "
+    assert [part.strip() for part in read(followed, language, 1)] == [*expected, "The end"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([text.replace("‖", "") for _, text in SENTENCES]), min_size=1), st.integers(1, 40))
+def test_nothing_is_lost_of_a_text_in_pieces_and_all_of_it_is_looked_at(texts, size):
+    text = " ".join(texts)
+    parts = read(text, None, size)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+    assert [part.strip() for part in read(text, None, len(text))][-1].endswith(parts[-1].strip())
+
+
+def test_a_sentence_waits_for_what_follows_it():
+    reader = SentenceReader("English")
+    assert reader.write("It costs 3.") == ""
+    assert reader.write("50 in all.") == ""
+    assert reader.write(" ") == ""
+    assert reader.write("N") == ""
+    assert reader.write("o, ") == "It costs 3.50 in all."
+    assert reader.waiting == 4
+    assert reader.flush() == "No, "
+    assert reader.flush() == ""
