@@ -134,7 +134,7 @@ class SpeechBody(BaseModel):
     )
     sample_rate: fields.SampleRate = Field(
         None,
-        description="Sample rate of the answer in Hz. Unset: the model's own, for `pcm` 24000. "
+        description="Sample rate of the answer in Hz. Unset: the model's own, but at least 24000; for `pcm` 24000. "
         f"`mp3` knows {', '.join(map(str, FORMATS['mp3'].rates))} only.",
     )
     channels: fields.Channels = Field(None, description="1 (mono) or 2 (stereo). Unset: the model's own, for `pcm` 1.")

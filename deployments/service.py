@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -21,12 +21,13 @@ from deployments.http_errors import ApiError, not_ready, to_api_error
 from deployments.recovery import Recovery
 from deployments.remote import call, pull
 from deployments.schema import SpeechBody, check_speech
-from deployments.served import OPENAI_VOICES, Served
+from deployments.served import DEFAULT_VOICE, OPENAI_VOICES, Served
 from deployments.settings import Settings
 from deployments.speech_job import clip_bytes, is_url, to_jobs
 from deployments.utterance import Speaker, Utterance
 from deployments.voices import Voices
 from pipeline.audio import AudioOutput
+from pipeline.built_in_voices import load_built_in_voices
 from pipeline.checkpoint import codec_key
 from pipeline.codec_service import AudioChunk
 from pipeline.config import CodecConfig, ModelConfig
@@ -56,13 +57,15 @@ class SpeechService:
         self.codec_config = CodecConfig.load(settings.model.codec)
         self._codec = codec
         self._stream = codec.options(stream=True)
-        self._tokenizer = Tokenizer.load(settings.model.tts, ModelConfig.load(settings.model.tts))
+        model = ModelConfig.load(settings.model.tts)
+        self._tokenizer = Tokenizer.load(settings.model.tts, model)
         self._clips = ClipCache(self.codec_config)
         self._fetcher = ClipFetcher(
             settings.http.clip_hosts, most_bytes=settings.http.max_body_bytes, seconds=settings.http.clip_seconds
         )
         self._recovery = Recovery("codec", settings.recovery_attempts)
-        self.voices = Voices(_store(settings), self._clips, self._encode)
+        of_model = load_built_in_voices(settings.model.tts, model)
+        self.voices = Voices(of_model, _store(settings, of_model), self._clips, self._encode)
         self.started = int(time.time())
         self._warm = False
         self._warming = asyncio.get_running_loop().create_task(self._warm_up())
@@ -178,10 +181,10 @@ class SpeechService:
                 await asyncio.sleep(WARM_UP_RETRY_SECONDS)
 
 
-def _store(settings: Settings) -> VoiceStore | None:
+def _store(settings: Settings, of_model: Iterable[str]) -> VoiceStore | None:
     if settings.voices.store is None:
         return None
-    reserved = (*Voices.built_in, *OPENAI_VOICES)
+    reserved = (DEFAULT_VOICE, *of_model, *OPENAI_VOICES)
     key = codec_key(settings.model.codec)
     return VoiceStore(settings.voices.store, key, reserved=reserved, max_voices=settings.voices.max_voices)
 

@@ -1,7 +1,7 @@
 """The voices of a server: built-in ones, and uploads kept in a store that all replicas share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import numpy as np
 
@@ -13,19 +13,27 @@ from pipeline.voices import VoiceStore
 
 
 class Voices:
-    """`encode` gives the codes of a prepared clip, int64 `[frames, n_vq]`. Without a store nothing can be uploaded."""
+    """`of_model`: codes int64 `[frames, n_vq]` of the voices that the model brings along beside its own, by name.
 
-    built_in = (DEFAULT_VOICE,)
+    `encode` gives the codes of a prepared clip, int64 `[frames, n_vq]`. Without a store nothing can be uploaded.
+    """
 
     def __init__(
-        self, store: VoiceStore | None, clips: ClipCache, encode: Callable[[np.ndarray], Awaitable[np.ndarray]]
+        self,
+        of_model: Mapping[str, np.ndarray],
+        store: VoiceStore | None,
+        clips: ClipCache,
+        encode: Callable[[np.ndarray], Awaitable[np.ndarray]],
     ):
+        self.built_in = {DEFAULT_VOICE: None, **of_model}
         self._store = store
         self._clips = clips
         self._encode = encode
 
-    def is_built_in(self, name: str) -> bool:
-        return name_key(name) in map(name_key, self.built_in)
+    def built_in_name(self, name: str) -> str | None:
+        """The name of the built-in voice that `name` means, in any case; None if it means none."""
+        key = name_key(name)
+        return next((each for each in self.built_in if name_key(each) == key), None)
 
     def uploaded(self) -> list[Voice]:
         return [] if self._store is None else self._store.voices()
@@ -56,8 +64,9 @@ class Voices:
 
     async def codes(self, name: str) -> np.ndarray | None:
         """The codes to speak with: None for the model's own voice. Raises ApiError 404 naming the voices there are."""
-        if self.is_built_in(name):
-            return None
+        built_in = self.built_in_name(name)
+        if built_in is not None:
+            return self.built_in[built_in]
         voice = await asyncio.to_thread(self._find, name)
         if voice is None:
             return None

@@ -19,6 +19,8 @@ from pipeline.mp3 import MP3_RATES, mp3_encoder
 from pipeline.tempo import Tempo
 
 MIN_RATE, MAX_RATE = 8_000, 48_000
+LEAST_DEFAULT_RATE = 24_000
+"""Hz, unless a client asks for less: players and telephony stacks take 24 kHz for granted, models may speak at 16."""
 CHANNELS = (1, 2)
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 
@@ -119,7 +121,7 @@ class AudioOutput:
     ):
         spec = _format(format)
         self.content_type = spec.content_type
-        self.rate = _checked_rate(format, spec, _first_set(rate, spec.default_rate, native_rate))
+        self.rate = _checked_rate(format, spec, _first_set(rate, spec.default_rate, _default_rate(spec, native_rate)))
         self.channels = _checked_channels(_first_set(channels, spec.default_channels, native_channels))
         # At the model's own rate, so that one seed is cut in the same places for every `rate`.
         self._tempo = Tempo(native_rate, self.channels, _checked_speed(speed))
@@ -138,6 +140,12 @@ class AudioOutput:
 
     def _encode(self, pcm: np.ndarray) -> bytes:
         return self._encoder.encode(to_int16(pcm)) if pcm.shape[1] else b""
+
+
+def _default_rate(spec: AudioFormat, native_rate: int) -> int:
+    """The model's own, or the nearest above it that the format carries, and never below what clients expect."""
+    wanted = min(max(native_rate, LEAST_DEFAULT_RATE), MAX_RATE)
+    return min((rate for rate in spec.rates or (wanted,) if rate >= wanted), default=MAX_RATE)
 
 
 def _first_set(*values: int | None) -> int:

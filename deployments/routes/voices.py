@@ -11,7 +11,6 @@ from starlette.formparsers import MultiPartException
 
 from deployments.http_errors import ERROR_RESPONSES, bad_request, shown
 from deployments.routes.speech import read_body
-from deployments.served import DEFAULT_VOICE
 from deployments.service import SpeechService
 from pipeline.errors import InvalidRequest
 from pipeline.voice import Voice
@@ -72,8 +71,9 @@ def router(service: SpeechService) -> APIRouter:
     @routes.get("/v1/audio/voices/{name}", responses={404: ERROR_RESPONSES[404]})
     async def voice(name: str) -> dict[str, Any]:
         """One voice."""
-        if service.voices.is_built_in(name):
-            return _built_in(DEFAULT_VOICE)
+        built_in = service.voices.built_in_name(name)
+        if built_in is not None:
+            return _built_in(built_in)
         return _card(await asyncio.to_thread(service.voices.get, name))
 
     @routes.delete("/v1/audio/voices/{name}", responses={s: ERROR_RESPONSES[s] for s in (404, 409)})

@@ -11,10 +11,12 @@ from contextlib import AsyncExitStack
 
 import httpx
 import pytest
+import torch
 from ray import serve
 from safetensors.torch import load_file, save_file
 
 from deployments.app import bind
+from pipeline.built_in_voices import FILE
 from pipeline.random_checkpoint import codec_config, tts_config, write_checkpoint
 from pipeline.runaway import LONGEST_LOOP
 from tests.deployments.conftest import idle, settings
@@ -37,6 +39,8 @@ def make_endless(directory):
     weights["local_text_lm_head.weight"] *= 1000
     weights["local_transformer.ln_f.weight"] *= 0.01
     save_file(weights, path, metadata={"format": "pt"})
+    codes = torch.randint(0, 128, (25, 12), generator=torch.Generator().manual_seed(1))
+    save_file({"Bella": codes}, directory / "tts" / FILE)
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +250,21 @@ async def test_keys_are_needed_and_limited_each_for_itself(url):
         assert (await third.get("/v1/models")).status_code == 200
 
 
+def test_a_voice_of_the_model_speaks_and_is_protected(url):
+    with httpx.Client(base_url=url, headers={"Authorization": "Bearer third"}, timeout=60) as client:
+        voices = client.get("/v1/audio/voices").json()["voices"]
+        assert [(voice["name"], voice["built_in"]) for voice in voices[:2]] == [("default", True), ("Bella", True)]
+        assert client.get("/v1/audio/voices/bella").json()["name"] == "Bella"
+        own, bella, again = [
+            client.post(SPEECH, json=body(voice=name, max_frames=20)) for name in ("default", "Bella", "BELLA")
+        ]
+        assert bella.status_code == 200
+        assert bella.content == again.content != own.content
+        for refused in (upload(client, "bella"), client.delete("/v1/audio/voices/Bella")):
+            assert refused.status_code == 409
+            assert error_of(refused)["code"] == "voice_protected"
+
+
 def test_voices_survive_a_restart(guarded):
     url, deploy = guarded
     with httpx.Client(base_url=url, headers={"Authorization": "Bearer third"}, timeout=60) as client:
@@ -257,7 +276,7 @@ def test_voices_survive_a_restart(guarded):
         spoken = [client.post(SPEECH, json=body(voice=name, max_frames=20)).content for name in ("Ada", "Ben")]
         serve.delete(APP)
         deploy()
-        assert [voice["name"] for voice in client.get("/v1/audio/voices").json()["voices"]] == ["default", "Ada", "Ben"]
+        assert [voice["name"] for voice in client.get("/v1/audio/voices").json()["voices"]][2:] == ["Ada", "Ben"]
         again = [client.post(SPEECH, json=body(voice=name, max_frames=20)).content for name in ("Ada", "Ben")]
         assert again == spoken
         assert spoken[0] != spoken[1]

@@ -166,7 +166,7 @@ def test_every_file_is_as_long_as_its_audio_within_50_ms(format, rate, channels,
 def test_no_number_of_samples_makes_a_stream_of_frames_too_long_or_short(format, rate):
     frame = 1_024 if format == "aac" else 1_152 if rate >= 32_000 else 576
     for samples in range(2 * frame, 3 * frame, 37):
-        data = encoded(AudioOutput(format, rate, 1, streaming=True), [speech(samples, 1, rate)])
+        data = encoded(AudioOutput(format, rate, 1, rate=rate, streaming=True), [speech(samples, 1, rate)])
         assert abs(decoded_seconds(format, data, rate, 1) - samples / rate) < 0.05
 
 
@@ -294,7 +294,7 @@ def test_the_end_of_the_audio_is_not_lost(format, rate, streaming):
 def test_the_delay_of_the_codec_is_not_heard(format, rate, late, streaming):
     pcm = np.zeros((1, rate), np.float32)
     pcm[0, rate // 4 : rate // 4 + 10] = 0.9
-    samples = libav_samples(encoded(AudioOutput(format, rate, 1, streaming=streaming), cut(pcm, endless(1_920))))
+    samples = libav_samples(encoded(AudioOutput(format, rate, 1, rate=rate, streaming=streaming), cut(pcm, endless(1_920))))
     assert abs(int(np.abs(samples[0]).argmax()) - (rate // 4 + 5 + late)) < 10
 
 
@@ -434,3 +434,15 @@ def test_abandoned_streams_free_their_memory_at_once(format):
         assert _resident_bytes() - before < 15e6
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("native", "format", "rate"),
+    [
+        (48_000, "wav", 48_000), (16_000, "wav", 24_000), (16_000, "mp3", 24_000), (16_000, "aac", 24_000),
+        (44_100, "flac", 44_100), (44_100, "opus", 48_000), (22_050, "mp3", 24_000), (32_000, "opus", 48_000),
+        (96_000, "wav", 48_000), (30_000, "mp3", 32_000), (16_000, "pcm", 24_000), (48_000, "pcm", 24_000),
+    ],
+)  # fmt: skip
+def test_without_a_wish_the_rate_is_the_models_or_the_next_that_players_expect(native, format, rate):
+    assert AudioOutput(format, native, 1).rate == rate
