@@ -99,17 +99,20 @@ def _serve_run(config: Path) -> None:
     In a process and session of its own, which gets SIGINT only: on SIGTERM, which is how containers are told to end,
     Ray would leave without shutting Serve down.
     """
-    interrupted = False
+    interrupted, server = False, None
 
     def interrupt(*_signal_and_frame: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        server.send_signal(signal.SIGINT)
+        if server is not None:
+            server.send_signal(signal.SIGINT)
 
-    command = [sys.executable, "-m", "ray.serve.scripts", "run", str(config)]
-    with subprocess.Popen(command, start_new_session=True) as server:
-        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ending, interrupt)
-        server.wait()
+    # Before the process starts: it would inherit that a shell's background job ignores SIGINT.
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, interrupt)
+    server = subprocess.Popen([sys.executable, "-m", "ray.serve.scripts", "run", str(config)], start_new_session=True)
+    if interrupted:
+        server.send_signal(signal.SIGINT)
+    server.wait()
     if not interrupted:
         raise CommandFailed("the server ended by itself; what it printed says why")

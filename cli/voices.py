@@ -42,13 +42,13 @@ def add(
             show_default=False,
         ),
     ],
-    text: Annotated[str | None, typer.Option(help="What the clip says.")] = None,
+    ref_text: Annotated[str | None, typer.Option(help="What the clip says.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
 ) -> None:
     """Upload a clip as a new voice."""
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
-    fields = {"name": name} if text is None else {"name": name, "ref_text": text}
+    fields = {"name": name} if ref_text is None else {"name": name, "ref_text": ref_text}
     with connection(url, key, _SECONDS) as client, file.open("rb") as clip:
         check_success(client.post(PATH, data=fields, files={"file": (file.name, clip, kind)}))
     print(f"added {printable(name)}")

@@ -68,7 +68,12 @@ def test_the_embedded_model_is_served_speaks_and_ends_when_it_is_told_to(tmp_pat
     command = [sys.executable, "-m", "cli", "serve", "configs/embedded.yaml", "--port", str(port)]
     with log.open("wb") as written:
         server = subprocess.Popen(
-            command, cwd=ROOT, env=environment(RAY_ADDRESS="local"), stdout=written, stderr=written
+            command,
+            cwd=ROOT,
+            env=environment(RAY_ADDRESS="local"),
+            stdout=written,
+            stderr=written,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # as a shell starts background jobs
         )
     try:
         _wait_until_ready(server, f"http://127.0.0.1:{port}", log)

@@ -18,7 +18,7 @@ def clip(tmp_path):
 
 
 def test_a_voice_comes_is_listed_and_goes(keeping, clip):
-    added = moss("voices", "add", "Anna Müller", clip, "--text", "Grüße", "--key", "k", MOSS_TTS_URL=keeping.url)
+    added = moss("voices", "add", "Anna Müller", clip, "--ref-text", "Grüße", "--key", "k", MOSS_TTS_URL=keeping.url)
     assert (added.returncode, added.stdout.decode()) == (0, "added Anna Müller\n"), added.stderr
     assert keeping.voices["Anna Müller"]["file"] == ("clip.wav", clip.read_bytes())
     assert keeping.voices["Anna Müller"]["ref_text"][1].decode() == "Grüße"
