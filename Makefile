@@ -4,8 +4,9 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3))
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BUILD := build/demo_voice
 
-.PHONY: help venv serve test fuzz lint bench-determinism bench embedded lock clean
+.PHONY: help venv serve test fuzz lint bench-determinism bench random demo-voice eval-voice lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,8 +39,28 @@ bench-determinism: $(READY)  ## the price of determinism: batch_invariant agains
 bench: $(READY)  ## the other benchmarks; ARGS=--quick for a first look
 	$(BIN)/python -m benchmarks $(ARGS)
 
-embedded: $(READY)  ## make the embedded model anew, from its fixed seed
-	$(BIN)/python -m pipeline.random_checkpoint models/embedded
+random: $(READY)  ## make the random model anew, from its fixed seed
+	$(BIN)/python -m pipeline.random_checkpoint models/random
+
+demo-voice: $(BUILD)/.ready  ## train the embedded voice from nothing: hours, and goes on where it was stopped
+	$(BIN)/pytest tests/training
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m training.demo_voice.corpus
+	$(BIN)/python -m training.demo_voice.train_codec
+	$(BIN)/python -m training.demo_voice.export_codec
+	$(BIN)/python -m training.demo_voice.encode_corpus
+	$(BIN)/python -m training.demo_voice.train_lm
+	$(BIN)/python -m training.demo_voice.finetune_decoder
+	$(BIN)/python -m training.demo_voice.export_codec
+	$(BIN)/python -m training.demo_voice.export_lm
+	$(BIN)/python -m training.demo_voice.assemble
+	$(BIN)/python -m training.demo_voice.evaluate --model $(BUILD)/model
+
+eval-voice: $(BUILD)/.ready  ## how well the embedded voice is understood
+	$(BIN)/python -m training.demo_voice.evaluate --model models/embedded
+
+$(BUILD)/.ready: $(READY) training/demo_voice/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement training/demo_voice/requirements.txt
+	mkdir -p $(BUILD) && touch $@
 
 lock:  ## write requirements.lock anew from pyproject.toml
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

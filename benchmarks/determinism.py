@@ -123,7 +123,7 @@ PARTS: tuple[Callable[[], Part], ...] = (
     lambda: depth_part(sizes(), torch.bfloat16),
     lambda: backbone_part(sizes(), torch.bfloat16),
     lambda: backbone_part(sizes(1024, 16, 3072), torch.float32),
-    lambda: codec_part(ROOT.parent / "models" / "embedded"),
+    lambda: codec_part(ROOT.parent / "models" / "random"),
 )
 """Made one at a time: the weights of one are gone before the next."""
 QUICK_PARTS = PARTS[:2]

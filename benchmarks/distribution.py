@@ -2,7 +2,7 @@
 
 `pipeline.speech.Speech` in this process takes turns with the deployments codec, backbone and depth, which are called
 through the handle of the codec, without HTTP. Torch has as many threads in either. The audio must have the same bytes.
-First the embedded model, whose passes take a few milliseconds, then one of the published width with few layers.
+First a tiny random model, whose passes take a few milliseconds, then one of the published width with few layers.
 What a depth call costs beyond the pass that answers it, is its way there and back and its wait for the pass before.
 """
 

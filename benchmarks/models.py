@@ -1,4 +1,4 @@
-"""The checkpoints that are served: the embedded model, and one of the published width with few layers."""
+"""The checkpoints that are served: a tiny random one, and one of the published width with few layers."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,8 @@ from benchmarks.results import ROOT, integers, option_parser
 from benchmarks.timing import physical_cores
 from pipeline.random_checkpoint import codec_config, write_checkpoint
 
-EMBEDDED, WIDE = "embedded", "published-width"
-MODELS, QUICK_MODELS = (EMBEDDED, WIDE), (EMBEDDED,)
+TINY, WIDE = "tiny", "published-width"
+MODELS, QUICK_MODELS = (TINY, WIDE), (TINY,)
 QUICK_CONCURRENCY = (1, 16)
 ROUNDS, QUICK_ROUNDS = 5, 3
 
@@ -59,8 +59,8 @@ def read_plan(
 @contextmanager
 def prepared(name: str) -> Iterator[Model]:
     """The model of this name; the wide one is written for the occasion, with random weights."""
-    if name == EMBEDDED:
-        yield Model(ROOT / "models" / "embedded", "float32", 1, 50)
+    if name == TINY:
+        yield Model(ROOT / "models" / "random", "float32", 1, 50)
         return
     with TemporaryDirectory() as directory:
         write_checkpoint(directory, raw_sizes(), codec_config(codebook_size=1024))

@@ -1,6 +1,6 @@
 """`python -m benchmarks.scaling`: how throughput and memory go with text length, replicas and the number of requests.
 
-The embedded model behind HTTP. Length: 16 requests at once of more and more frames. Replicas: one and two of backbone
+A tiny random model behind HTTP. Length: 16 requests at once of more and more frames. Replicas: one and two of backbone
 and codec with one depth sampler, whose passes should take the rows of both. Requests: many short ones, 32 at once,
 with the memory of every process as they go by.
 """
@@ -15,7 +15,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from benchmarks.end_to_end import Round, one_round
-from benchmarks.models import EMBEDDED, QUICK_ROUNDS, ROUNDS, Model, prepared
+from benchmarks.models import QUICK_ROUNDS, ROUNDS, TINY, Model, prepared
 from benchmarks.results import BenchmarkFailed, new_table, option_parser, report
 from benchmarks.serving import BATCHED, check_health, cluster, deploy, memory, settings
 
@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = option_parser("scaling", __doc__, ROUNDS).parse_args(arguments)
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     by_replicas: list[Replica] = []
-    with prepared(EMBEDDED) as model:
+    with prepared(TINY) as model:
         for count in reversed(REPLICAS):
             with cluster() as url:
                 deploy(BATCHED, url, settings(model, replicas=count))

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import socket
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,7 +28,7 @@ def settings(**sections):
     """Two replicas of everything that computes, small queues, the embedded model."""
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
     base = {
-        "model": {"tts": ROOT / "models/embedded/tts", "codec": ROOT / "models/embedded/codec"},
+        "model": {"tts": ROOT / "models/random/tts", "codec": ROOT / "models/embedded/codec"},
         "backbone": {**two, "max_running": 8, "max_waiting": 8, "kv_blocks": 256},
         "depth": {**two, "max_rows": 16},
         "codec": {**two, "max_streams": 16},
@@ -62,12 +63,15 @@ def server(cluster):
     from deployments.app import bind
 
     serve.run(bind(settings()), name=APP, route_prefix="/")
-    with httpx.Client(base_url=cluster, timeout=60) as client:
+    until_ready(cluster)
+    return cluster
+
+
+def until_ready(url):
+    with httpx.Client(base_url=url, timeout=60) as client:
         for _ in range(600):
             if client.get("/ready").status_code == 200:
-                return cluster
-            import time
-
+                return
             time.sleep(0.1)
     pytest.fail("the server did not become ready")
 

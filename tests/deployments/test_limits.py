@@ -19,7 +19,7 @@ from deployments.app import bind
 from pipeline.built_in_voices import FILE
 from pipeline.random_checkpoint import codec_config, tts_config, write_checkpoint
 from pipeline.runaway import LONGEST_LOOP
-from tests.deployments.conftest import idle, settings
+from tests.deployments.conftest import idle, settings, until_ready
 from tests.deployments.test_voice_routes import clip, upload
 
 APP = "guarded"
@@ -72,10 +72,7 @@ def guarded(cluster, tmp_path_factory):
 
     def deploy():
         serve.run(bind(application), name=APP, route_prefix=f"/{APP}")
-        deadline = time.monotonic() + 60
-        while httpx.get(f"{url}/ready", timeout=30).status_code != 200:
-            assert time.monotonic() < deadline, "the server did not become ready"
-            time.sleep(0.1)
+        until_ready(url)
 
     deploy()
     yield url, deploy

@@ -294,7 +294,9 @@ def test_the_end_of_the_audio_is_not_lost(format, rate, streaming):
 def test_the_delay_of_the_codec_is_not_heard(format, rate, late, streaming):
     pcm = np.zeros((1, rate), np.float32)
     pcm[0, rate // 4 : rate // 4 + 10] = 0.9
-    samples = libav_samples(encoded(AudioOutput(format, rate, 1, rate=rate, streaming=streaming), cut(pcm, endless(1_920))))
+    samples = libav_samples(
+        encoded(AudioOutput(format, rate, 1, rate=rate, streaming=streaming), cut(pcm, endless(1_920)))
+    )
     assert abs(int(np.abs(samples[0]).argmax()) - (rate // 4 + 5 + late)) < 10
 
 

@@ -10,17 +10,17 @@ from pipeline.random_checkpoint import codec_config, tts_config, write_checkpoin
 from pipeline.request import Prompt, SpeechJob, SpeechRequest
 from pipeline.speech import Speech
 
-EMBEDDED = Path(__file__).parents[2] / "models" / "embedded"
+RANDOM = Path(__file__).parents[2] / "models" / "random"
 
 
-def test_the_embedded_model_is_what_its_script_makes(tmp_path):
+def test_the_random_model_is_what_its_script_makes(tmp_path):
     write_checkpoint(tmp_path, tts_config(), codec_config())
     for name in ("tts", "codec"):
-        made, kept = (load_file(root / name / "model.safetensors") for root in (tmp_path, EMBEDDED))
+        made, kept = (load_file(root / name / "model.safetensors") for root in (tmp_path, RANDOM))
         assert made.keys() == kept.keys()
         assert all(made[key].equal(kept[key]) for key in made)
         for file in (tmp_path / name).glob("*.json"):
-            assert file.read_text() == (EMBEDDED / name / file.name).read_text()
+            assert file.read_text() == (RANDOM / name / file.name).read_text()
 
 
 def test_a_checkpoint_of_other_sizes_speaks(tmp_path):

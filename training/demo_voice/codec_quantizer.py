@@ -1,0 +1,161 @@
+"""The residual quantizer with its gradients, its start from data, and its care for unused entries."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import weight_norm
+
+from pipeline.config import QuantizerConfig
+
+KMEANS_ROUNDS = 12
+LIFT = 2.0
+"""The constant coordinate of a fresh codebook over the root mean square of the others; see `start_from`."""
+
+
+@dataclass(frozen=True)
+class Quantized:
+    codes: Tensor
+    """int64 `[batch, frames, stages]`."""
+    latents: Tensor
+    """The sum of the entries; its gradient reaches the entries and, unchanged, what was quantised."""
+    coarse: Tensor
+    """The same of the first two stages alone."""
+    loss: Tensor
+    """How far entries and latents are apart, in variances of the latents."""
+
+
+class ResidualQuantizer(nn.Module):
+    """Each stage takes the entry nearest to what the stages before it left over."""
+
+    def __init__(self, config: QuantizerConfig):
+        super().__init__()
+        self.input_proj = _projection(config.input_size, config.hidden_size)
+        self.quantizers = nn.ModuleList(Stage(config) for _ in range(config.num_codebooks))
+        self.output_proj = _projection(config.hidden_size, config.output_size)
+
+    def project_in(self, x: Tensor) -> Tensor:
+        return _apply(self.input_proj, x)
+
+    def project_out(self, latents: Tensor) -> Tensor:
+        return _apply(self.output_proj, latents)
+
+    def forward(self, latents: Tensor, stages: Tensor | None = None) -> Quantized:
+        """`stages`: int64 `[batch]`, how many stages each row goes through; None means all."""
+        variance = latents.detach().var() + 1e-8
+        total, coarse = torch.zeros_like(latents), torch.zeros_like(latents)
+        codes, losses = [], []
+        for index, stage in enumerate(self.quantizers):
+            used = latents.new_ones(()) if stages is None else (stages > index).to(latents)[:, None, None]
+            residual = latents - total.detach()
+            code = stage.nearest(residual.detach())
+            entry = stage.entries(code)
+            losses.append((used * stage.distance(residual, code, entry)).mean() / variance)
+            total = total + used * entry
+            coarse = total if index < 2 else coarse
+            codes.append(code)
+        through = latents - latents.detach()
+        return Quantized(torch.stack(codes, -1), total + through, coarse + through, torch.stack(losses).sum())
+
+    def latents(self, codes: Tensor) -> Tensor:
+        """`[batch, frames, hidden_size]` from int64 `[batch, frames, stages]`."""
+        return sum(stage.entries(codes[..., index]) for index, stage in enumerate(self.quantizers))
+
+    @torch.no_grad()
+    def start_from(self, latents: Tensor) -> None:
+        """Scales latents to variance 1, and lays out every stage on what it will see, given samples `[n, hidden_size]`.
+
+        Codebooks are small numbers of large consequence: the step of an optimizer must be small against them.
+        """
+        scale = latents.std()
+        self.input_proj.parametrizations.weight.original0.div_(scale)
+        self.input_proj.bias.div_(scale)
+        self.output_proj.parametrizations.weight.original0.mul_(scale)
+        residual = latents / scale
+        for stage in self.quantizers:
+            stage.start_from(residual)
+            residual = residual - stage.entries(stage.nearest(residual))
+
+    @torch.no_grad()
+    def revive(self, latents: Tensor, used: Tensor, generator: torch.Generator) -> int:
+        """Moves entries that were not `used` (bool `[stages, entries]`) onto samples of `[n, hidden_size]`."""
+        residual, moved = latents, 0
+        for stage, alive in zip(self.quantizers, used, strict=True):
+            dead = (~alive).nonzero()[:, 0]
+            chosen = torch.randint(len(residual), (len(dead),), generator=generator)
+            stage.codebook.weight[dead] = _apply(stage.in_proj, residual[chosen])
+            residual = residual - stage.entries(stage.nearest(residual))
+            moved += len(dead)
+        return moved
+
+
+class Stage(nn.Module):
+    """One codebook, in a space of few dimensions of its own."""
+
+    def __init__(self, config: QuantizerConfig):
+        super().__init__()
+        self.in_proj = _projection(config.hidden_size, config.codebook_dim)
+        self.codebook = nn.Embedding(config.codebook_size, config.codebook_dim)
+        self.out_proj = _projection(config.codebook_dim, config.hidden_size)
+
+    def nearest(self, residual: Tensor) -> Tensor:
+        """The entry of the largest cosine, int64 `[..]`; of equal ones the first."""
+        return (_apply(self.in_proj, residual) @ F.normalize(self.codebook.weight).T).argmax(-1)
+
+    def entries(self, code: Tensor) -> Tensor:
+        return _apply(self.out_proj, self.codebook(code))
+
+    def distance(self, residual: Tensor, code: Tensor, entry: Tensor) -> Tensor:
+        """Three pulls in one: entry to residual, residual to entry (a quarter), and `in_proj` to find the entry."""
+        found = _apply(self.in_proj, residual.detach()) - self.codebook(code).detach()
+        pulls = F.mse_loss(entry, residual.detach(), reduction="none")
+        pulls = pulls + 0.25 * F.mse_loss(residual, entry.detach(), reduction="none")
+        return pulls.mean(-1, keepdim=True) + (found**2).sum(-1, keepdim=True) / residual.shape[-1]
+
+    def start_from(self, residual: Tensor) -> None:
+        """Principal axes of `[n, hidden_size]`, and k-means on them.
+
+        Entries are told apart by their angle alone. One coordinate is therefore a constant: seen from below, points
+        of a plane at that height have angles that tell their distances (a gnomonic projection).
+        """
+        mean = residual.mean(0)
+        axes = torch.linalg.svd(residual - mean, full_matrices=False).Vh[: self.codebook.embedding_dim - 1]
+        plane = (residual - mean) @ axes.T
+        height = LIFT * plane.pow(2).sum(1).mean().sqrt()
+        lifted = torch.cat((plane, height.expand(len(plane), 1)), dim=1)
+        zero = torch.zeros_like(axes[:1])
+        _set(self.in_proj, torch.cat((axes, zero)), torch.cat((-axes @ mean, height[None])))
+        _set(self.out_proj, torch.cat((axes, zero)).T, mean)
+        self.codebook.weight.copy_(_kmeans(lifted, self.codebook.num_embeddings))
+
+
+def _kmeans(points: Tensor, count: int) -> Tensor:
+    """`count` centres of `[n, d]` by cosine (Dhillon & Modha 2001, spherical k-means), with the means' own lengths."""
+    generator = torch.Generator().manual_seed(0)
+    centres = points[torch.randperm(len(points), generator=generator)[:count]]
+    for _ in range(KMEANS_ROUNDS):
+        nearest = (points @ F.normalize(centres).T).argmax(1)
+        sizes = torch.bincount(nearest, minlength=count)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
+        spare = points[torch.randint(len(points), (count,), generator=generator)]
+        centres = torch.where(sizes[:, None] > 0, sums / sizes.clamp(min=1)[:, None], spare)
+    return centres
+
+
+def _projection(inputs: int, outputs: int) -> nn.Conv1d:
+    return weight_norm(nn.Conv1d(inputs, outputs, 1))
+
+
+def _apply(projection: nn.Conv1d, x: Tensor) -> Tensor:
+    return F.linear(x, projection.weight[..., 0], projection.bias)
+
+
+def _set(projection: nn.Conv1d, weight: Tensor, bias: Tensor) -> None:
+    """Gives a weight-normed projection this value. A row of zeros keeps its direction and gets the gain 0."""
+    parts = projection.parametrizations.weight
+    gain = weight.norm(dim=1)
+    direction = torch.where(gain[:, None] > 0, weight, parts.original1[..., 0])
+    parts.original0.copy_(gain[:, None, None])
+    parts.original1.copy_(direction[..., None])
+    projection.bias.copy_(bias)
