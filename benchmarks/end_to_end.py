@@ -1,7 +1,7 @@
 """`python -m benchmarks.end_to_end`: C requests at once over HTTP, batched against the serial fallback.
 
 Two servers of one model in one Ray instance take turns: `batched` draws all rows of a step in one pass, `serial` has
-a depth model that declares `accepts_generators = False`. The answers must have the same bytes. First the embedded
+a depth model that declares `accepts_generators = False`. The answers must have the same bytes. First a tiny random
 model, then one of the published width with few layers and random weights.
 """
 

@@ -28,7 +28,7 @@ def settings(**sections):
     """Two replicas of everything that computes, small queues, the embedded model."""
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
     base = {
-        "model": {"tts": ROOT / "models/random/tts", "codec": ROOT / "models/embedded/codec"},
+        "model": {"tts": ROOT / "models/random/tts", "codec": ROOT / "models/random/codec"},
         "backbone": {**two, "max_running": 8, "max_waiting": 8, "kv_blocks": 256},
         "depth": {**two, "max_rows": 16},
         "codec": {**two, "max_streams": 16},
