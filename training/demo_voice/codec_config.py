@@ -3,7 +3,7 @@
 from typing import Any
 
 SAMPLING_RATE = 16_000
-CODEBOOKS, CODEBOOK_SIZE, CODEBOOK_DIM = 6, 256, 8
+CODEBOOKS, CODEBOOK_SIZE, CODEBOOK_DIM = 6, 256, 16
 LATENT = 64
 """Width in which residuals are taken."""
 PATCHES = (4, 4, 80)

@@ -1,8 +1,8 @@
 """`python -m training.demo_voice.train_codec`: trains encoder, quantizer and decoder together.
 
-It begins without a quantizer, lays the codebooks out on what the encoder has come to say, and goes on with
-straight-through gradients. Batches are functions of the step's number: a run that was stopped goes on as if it had
-not been.
+It begins without a quantizer, lays the codebooks out on what the encoder has come to say, again every few hundred
+steps, and goes on with straight-through gradients. Batches are functions of the step's number: a run that was stopped
+goes on as if it had not been.
 """
 
 import argparse
@@ -21,24 +21,34 @@ from pipeline.config import CodecConfig
 from training.demo_voice.codec_config import CODEBOOK_SIZE, CODEBOOKS, codec_config
 from training.demo_voice.codec_loss import snr, waveform_loss
 from training.demo_voice.codec_net import Codec
-from training.demo_voice.codec_quantizer import Quantized
 from training.demo_voice.crops import Batch, Crops
 from training.demo_voice.files import BUILD, write_json, write_whole
 from training.demo_voice.schedule import cosine
 
-LEARNING_RATE, QUANTIZER_RATE = 1.5e-3, 5e-4
+LEARNING_RATE, BORDER_RATE = 1.5e-3, 5e-4
 STAGE_DROPOUT = 0.25
 """Part of the rows that use the first few codebooks only."""
 PHONE_WEIGHT = 0.2
-SAVE_EVERY, VALIDATE_EVERY, REVIVE_EVERY = 100, 250, 50
-START_BATCHES = 40
+QUANTIZER_WEIGHT = 0.1
+"""Of the distance between what the encoder says and what there are entries for."""
+SAVE_EVERY, VALIDATE_EVERY = 100, 250
+START_BATCHES = 24
 """Batches on which the codebooks are laid out."""
 
 
 @dataclass(frozen=True)
 class Plan:
     steps: int = 8_000
-    unquantised: int = 500
+    unquantised: int = 150
+    """Steps before there are codes. After many more the encoder says what no small number of entries can."""
+    layout_every: int = 150
+    layouts_end: float = 0.7
+    """Part of the run from which on the codebooks rest, for the networks to learn them as they are."""
+
+    def lays_out_at(self, step: int) -> bool:
+        """Whether the codebooks are laid out anew before this step."""
+        since = step - self.unquantised
+        return since == 0 or (since > 0 and since % self.layout_every == 0 and step < self.layouts_end * self.steps)
 
 
 class PhoneHead(nn.Module):
@@ -66,18 +76,20 @@ class CodecTraining:
         self.config = CodecConfig.from_dict(codec_config())
         self.codec = Codec(self.config)
         self.head = PhoneHead(self.config.quantizer.hidden_size, phones)
+        quantizer = self.codec.quantizer
+        quantizer.quantizers.requires_grad_(False)
+        self.borders = [*quantizer.input_proj.parameters(), *quantizer.output_proj.parameters()]
+        """What leads to the codebooks and back: rescaled with them, and so on its guard against large steps."""
         networks = [self.codec.encoder, self.codec.decoder, self.head]
         self.optimizer = torch.optim.AdamW(
             [
-                {"params": [parameter for net in networks for parameter in net.parameters()], "rate": LEARNING_RATE},
-                {"params": self.codec.quantizer.parameters(), "rate": QUANTIZER_RATE, "weight_decay": 0.0},
+                {"params": [each for net in networks for each in net.parameters()], "rate": LEARNING_RATE},
+                {"params": self.borders, "rate": BORDER_RATE, "weight_decay": 0.0},
             ],
             betas=(0.9, 0.98),
             weight_decay=0.01,
         )
         self.step = 0
-        self.used = torch.zeros(CODEBOOKS, CODEBOOK_SIZE, dtype=torch.bool)
-        """Entries chosen since the last revival."""
 
     def state(self) -> dict[str, Any]:
         parts = ("codec", "head", "optimizer")
@@ -85,18 +97,17 @@ class CodecTraining:
         return {name: getattr(self, name).state_dict() for name in parts} | {
             "step": self.step,
             "finished": finished,
-            "used": self.used,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         for name in ("codec", "head", "optimizer"):
             getattr(self, name).load_state_dict(state[name])
-        self.step, self.used = state["step"], state["used"]
+        self.step = state["step"]
 
     def advance(self, crops: Crops) -> dict[str, float]:
         """One step; returns its losses."""
         batch = crops.batch(self.step)
-        if self.step == self.plan.unquantised:
+        if self.plan.lays_out_at(self.step):
             self._lay_out_codebooks(crops)
         for group in self.optimizer.param_groups:
             group["lr"] = group["rate"] * cosine(self.step, self.plan.steps)
@@ -114,12 +125,11 @@ class CodecTraining:
             heard = self._decode(latents)
             return {"wave": _loss_after_first_frame(heard, batch), "phone": self._phone_loss(latents, batch)}
         quantized = self.codec.quantizer(latents, self._stages(batch))
-        self._keep_codebooks_alive(latents, quantized, batch)
         heard = self._decode(quantized.latents)
         return {
             "wave": _loss_after_first_frame(heard, batch),
             "phone": self._phone_loss(quantized.coarse, batch),
-            "quantizer": quantized.loss,
+            "quantizer": QUANTIZER_WEIGHT * quantized.loss,
         }
 
     def _encode(self, audio: Tensor) -> Tensor:
@@ -137,21 +147,12 @@ class CodecTraining:
         few = batch.rng.random(len(batch.audio)) < STAGE_DROPOUT
         return torch.from_numpy(np.where(few, batch.rng.integers(1, CODEBOOKS, len(few)), CODEBOOKS))
 
-    def _keep_codebooks_alive(self, latents: Tensor, quantized: Quantized, batch: Batch) -> None:
-        for stage, codes in enumerate(quantized.codes.flatten(0, 1).T):
-            self.used[stage, codes] = True
-        # Near the end the codebooks rest, for the decoder to learn them as they are.
-        if self.step % REVIVE_EVERY == 0 and self.step < 0.8 * self.plan.steps:
-            generator = torch.Generator().manual_seed(int(batch.rng.integers(2**31)))
-            self.codec.quantizer.revive(latents.detach().flatten(0, 1), self.used, generator)
-            self.used.zero_()
-
     @torch.no_grad()
     def _lay_out_codebooks(self, crops: Crops) -> None:
         latents = [self.codec.encode(crops.batch(-1 - index).audio).flatten(0, 1) for index in range(START_BATCHES)]
         self.codec.quantizer.start_from(torch.cat(latents))
-        # What the optimizer remembers of the quantizer belongs to other weights.
-        for parameter in self.codec.quantizer.parameters():
+        # What the optimizer remembers of them is of another scale: going on with it, the run blows up.
+        for parameter in self.borders:
             self.optimizer.state.pop(parameter, None)
 
     @torch.no_grad()
