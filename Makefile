@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BUILD := build/demo_voice
 
-.PHONY: help venv serve test fuzz lint bench-determinism bench random demo-voice eval-voice lock clean
+.PHONY: help venv serve test stress fuzz lint bench-determinism bench random demo-voice eval-voice lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,9 @@ serve: $(READY)  ## serve the embedded model on 127.0.0.1:8000; Ctrl-C ends it
 
 test: $(READY)  ## all tests, as CI runs them
 	$(BIN)/pytest
+
+stress: $(READY)  ## a thousand clients that leave, hundreds of cloned voices
+	ABORTS=1000 CLONES=320 $(BIN)/pytest tests/deployments/test_aborts.py
 
 fuzz: $(READY)  ## requests made from the OpenAPI schema, many more than `make test` tries
 	FUZZ_EXAMPLES=500 $(BIN)/pytest tests/deployments/test_fuzz.py

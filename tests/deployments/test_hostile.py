@@ -43,7 +43,7 @@ BODIES = {
     "deep arrays": (with_value(nested("[", "]").decode(), "voice"), None),
     "deep objects": (nested('{"a":', "}").replace(b":}", b":1}", 1), None),
     "only opening brackets": (b"[" * DEEP, None),
-    "a million fields": (json.dumps({f"f{i}": i for i in range(10**6)}).encode(), "f0"),
+    "a hundred thousand fields": (json.dumps({f"f{i}": i for i in range(10**5)}).encode(), "f0"),
     "a field twice": (b'{"input": "one", "input": "two"}', "input"),
     "an array": (b'["input"]', None),
     "nothing": (b"", None),
@@ -195,7 +195,7 @@ async def test_none_of_it_stays_in_memory(client):
         for clip in clips:
             client.post(SPEECH, json=body(ref_audio=clip))
 
-    for _ in range(2):
+    for _ in range(4):  # every thread that reads bodies has had the largest one
         everything()
     before = memory()
     for _ in range(4):

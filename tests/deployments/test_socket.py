@@ -98,7 +98,7 @@ async def test_audio_comes_before_the_text_is_complete(server):
 
 
 async def test_an_interruption_stops_the_model_and_drops_the_rest(server):
-    async with Client(server, max_frames=2000, text_temperature=0, temperature=1.0) as client:
+    async with Client(server, max_frames=400, text_temperature=0, temperature=1.0) as client:
         await client.say("A sentence that will be interrupted. And a second one. And ")
         while not isinstance(await client.receive(), bytes):
             pass
