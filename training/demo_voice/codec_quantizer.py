@@ -15,6 +15,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from pipeline.config import QuantizerConfig
 
 KMEANS_ROUNDS = 12
+DECAY = 0.9
 LIFT = 2.0
 """The constant coordinate of a fresh codebook over the root mean square of the others; see `start_from`."""
 
@@ -68,6 +69,17 @@ class ResidualQuantizer(nn.Module):
         return sum(stage.entries(codes[..., index]) for index, stage in enumerate(self.quantizers))
 
     @torch.no_grad()
+    def follow(self, latents: Tensor, codes: Tensor) -> None:
+        """Moves every entry a little towards those of `[.., hidden_size]` that chose it, codes int64 `[.., stages]`.
+
+        Latents move with every step of the encoder; entries left behind would drive them on and on.
+        """
+        residual = latents.flatten(0, -2)
+        for stage, code in zip(self.quantizers, codes.flatten(0, -2).T, strict=True):
+            stage.follow(residual, code)
+            residual = residual - stage.entries(code)
+
+    @torch.no_grad()
     def start_from(self, latents: Tensor) -> None:
         """Scales latents to variance 1, and lays out every stage on what it will see, given samples `[n, hidden_size]`.
 
@@ -98,6 +110,13 @@ class Stage(nn.Module):
 
     def entries(self, code: Tensor) -> Tensor:
         return _apply(self.out_proj, self.codebook(code))
+
+    def follow(self, residual: Tensor, code: Tensor) -> None:
+        """As a moving average over the last 1 / (1 - DECAY) residuals of an entry (van den Oord 2017, appendix A)."""
+        count = torch.bincount(code, minlength=self.codebook.num_embeddings)[:, None]
+        total = torch.zeros_like(self.codebook.weight).index_add_(0, code, _apply(self.in_proj, residual))
+        kept = DECAY**count
+        self.codebook.weight.mul_(kept).add_((1 - kept) * total / count.clamp(min=1))
 
     def start_from(self, residual: Tensor) -> None:
         """Principal axes of `[n, hidden_size]`, and k-means on them.

@@ -25,11 +25,11 @@ from training.demo_voice.crops import Batch, Crops
 from training.demo_voice.files import BUILD, write_json, write_whole
 from training.demo_voice.schedule import cosine
 
-LEARNING_RATE, BORDER_RATE = 1.5e-3, 5e-4
+LEARNING_RATE = 1.5e-3
 STAGE_DROPOUT = 0.25
 """Part of the rows that use the first few codebooks only."""
 PHONE_WEIGHT = 0.2
-QUANTIZER_WEIGHT = 0.1
+QUANTIZER_WEIGHT = 0.5
 """Of the distance between what the encoder says and what there are entries for."""
 SAVE_EVERY, VALIDATE_EVERY = 100, 250
 START_BATCHES = 24
@@ -76,18 +76,10 @@ class CodecTraining:
         self.config = CodecConfig.from_dict(codec_config())
         self.codec = Codec(self.config)
         self.head = PhoneHead(self.config.quantizer.hidden_size, phones)
-        quantizer = self.codec.quantizer
-        quantizer.quantizers.requires_grad_(False)
-        self.borders = [*quantizer.input_proj.parameters(), *quantizer.output_proj.parameters()]
-        """What leads to the codebooks and back: rescaled with them, and so on its guard against large steps."""
+        self.codec.quantizer.requires_grad_(False)
         networks = [self.codec.encoder, self.codec.decoder, self.head]
         self.optimizer = torch.optim.AdamW(
-            [
-                {"params": [each for net in networks for each in net.parameters()], "rate": LEARNING_RATE},
-                {"params": self.borders, "rate": BORDER_RATE, "weight_decay": 0.0},
-            ],
-            betas=(0.9, 0.98),
-            weight_decay=0.01,
+            [each for net in networks for each in net.parameters()], LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01
         )
         self.step = 0
 
@@ -110,7 +102,7 @@ class CodecTraining:
         if self.plan.lays_out_at(self.step):
             self._lay_out_codebooks(crops)
         for group in self.optimizer.param_groups:
-            group["lr"] = group["rate"] * cosine(self.step, self.plan.steps)
+            group["lr"] = LEARNING_RATE * cosine(self.step, self.plan.steps)
         losses = self._losses(batch)
         self.optimizer.zero_grad()
         sum(losses.values()).backward()
@@ -125,6 +117,8 @@ class CodecTraining:
             heard = self._decode(latents)
             return {"wave": _loss_after_first_frame(heard, batch), "phone": self._phone_loss(latents, batch)}
         quantized = self.codec.quantizer(latents, self._stages(batch))
+        if self.step < self.plan.layouts_end * self.plan.steps:
+            self.codec.quantizer.follow(latents.detach(), quantized.codes)
         heard = self._decode(quantized.latents)
         return {
             "wave": _loss_after_first_frame(heard, batch),
@@ -151,9 +145,6 @@ class CodecTraining:
     def _lay_out_codebooks(self, crops: Crops) -> None:
         latents = [self.codec.encode(crops.batch(-1 - index).audio).flatten(0, 1) for index in range(START_BATCHES)]
         self.codec.quantizer.start_from(torch.cat(latents))
-        # What the optimizer remembers of them is of another scale: going on with it, the run blows up.
-        for parameter in self.borders:
-            self.optimizer.state.pop(parameter, None)
 
     @torch.no_grad()
     def validate(self, crops: Crops, batches: int = 8) -> dict[str, float]:
