@@ -8,10 +8,10 @@ import httpx
 import typer
 
 from cli.errors import CannotConnect, CommandFailed
-from pipeline.verify.server_url import EXAMPLE, server_url
+from pipeline.verify.server_url import EXAMPLE, KEY_VARIABLE, server_url
 
 DEFAULT_URL = EXAMPLE
-URL_VARIABLE, KEY_VARIABLE = "MOSS_TTS_URL", "MOSS_TTS_KEY"
+URL_VARIABLE = "MOSS_TTS_URL"
 
 _CONNECT_SECONDS = 10.0
 _LONGEST_MESSAGE = 2000

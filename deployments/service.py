@@ -128,8 +128,9 @@ class SpeechService:
         first_part: int = 0,
     ) -> list[SpeechJob]:
         """As `to_jobs`, off the event loop."""
-        options = {"request_id": request_id, "limits": self.limits, "first_part": first_part}
-        return await asyncio.to_thread(to_jobs, body, clip=clip, voice=codes, **options)
+        return await asyncio.to_thread(
+            to_jobs, body, request_id=request_id, limits=self.limits, clip=clip, voice=codes, first_part=first_part
+        )
 
     async def _voice(self, body: SpeechBody) -> tuple[np.ndarray | None, np.ndarray | None]:
         """The clip or the codes to speak with; neither is the model's own voice. Raises ApiError 404 for a model or

@@ -20,10 +20,9 @@ from rich.console import Console
 from pipeline.verify.cases import seeded_cases, unseeded_cases
 from pipeline.verify.check import Check, print_verdicts
 from pipeline.verify.client import NoVerdict, SpeechClient
-from pipeline.verify.server_url import server_url
+from pipeline.verify.server_url import KEY_VARIABLE, server_url
 
 SAME, DIFFERENT, NO_VERDICT, INTERRUPTED = 0, 1, 2, 130
-KEY_VARIABLE = "MOSS_TTS_KEY"
 _PLAIN_WIDTH = 160
 
 

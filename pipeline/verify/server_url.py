@@ -1,8 +1,9 @@
-"""How people write the address of a server."""
+"""How people say which server they mean: its address, and the variable that holds its key."""
 
 import httpx
 
 EXAMPLE = "http://127.0.0.1:8000"
+KEY_VARIABLE = "MOSS_TTS_KEY"
 
 
 def server_url(value: str) -> str:

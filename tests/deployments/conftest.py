@@ -10,6 +10,7 @@ import pytest
 import ray
 from ray import serve
 
+from benchmarks.serving import memory
 from deployments.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,12 @@ async def async_client(server):
 def stats(deployment, app=APP):
     """What each replica of a deployment says about itself."""
     return serve.get_deployment_handle(deployment, app).broadcast("stats").results(timeout_s=30)
+
+
+def growth_since(before):
+    """MiB by which each process holds more than in `before`, an earlier `memory()`."""
+    after = memory()
+    return {name: after[name] - before.get(name, 0) for name in after}
 
 
 async def idle(seconds=20.0, app=APP):

@@ -8,7 +8,7 @@ import random
 import httpx
 
 from benchmarks.serving import memory
-from tests.deployments.conftest import idle
+from tests.deployments.conftest import growth_since, idle
 from tests.deployments.test_speech import body, clip, speak
 
 ABORTS, CLONES = int(os.environ.get("ABORTS", "250")), int(os.environ.get("CLONES", "200"))
@@ -78,8 +78,7 @@ async def test_clients_that_leave_at_random_moments_leave_nothing_behind(async_c
     before = memory()
     await leave_many(url, ABORTS, seed=1)
     await idle()
-    after = memory()
-    grown = {name: after[name] - before.get(name, 0) for name in after}
+    grown = growth_since(before)
     assert max(grown.values()) < 40, grown
     assert (await speak(async_client, seed=1)).content == alone
 
@@ -95,6 +94,5 @@ async def test_hundreds_of_cloned_voices_stay_in_nobodys_memory(async_client):
     before = memory()
     await asyncio.gather(*(clone(number) for number in range(CLONES // 2, CLONES)))
     await idle()
-    after = memory()
-    grown = {name: after[name] - before.get(name, 0) for name in after}
+    grown = growth_since(before)
     assert max(grown.values()) < 60, grown

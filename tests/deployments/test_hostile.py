@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.serving import memory
-from tests.deployments.conftest import idle
+from tests.deployments.conftest import growth_since, idle
 from tests.deployments.test_speech import body
 
 SPEECH = "/v1/audio/speech"
@@ -200,7 +200,6 @@ async def test_none_of_it_stays_in_memory(client):
     before = memory()
     for _ in range(4):
         everything()
-    after = memory()
-    grown = {name: after[name] - before.get(name, 0) for name in after}
+    grown = growth_since(before)
     assert max(grown.values()) < 60, grown
     await idle()

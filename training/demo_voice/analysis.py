@@ -6,7 +6,9 @@ import numpy as np
 import pyworld
 from numpy.typing import NDArray
 
-RATE = 16_000
+from training.demo_voice.codec_config import SAMPLING_RATE
+
+RATE = SAMPLING_RATE
 STEP = 0.005
 """Seconds between analysis frames."""
 FFT = 1024

@@ -1,5 +1,6 @@
 """The sizes of the codec, as the published `config.json` writes them."""
 
+import math
 from typing import Any
 
 SAMPLING_RATE = 16_000
@@ -8,6 +9,7 @@ LATENT = 64
 """Width in which residuals are taken."""
 PATCHES = (4, 4, 80)
 """From a frame (12.5 Hz) to 50 Hz, 200 Hz and samples, in decoder order."""
+SAMPLES_PER_FRAME = math.prod(PATCHES)
 WIDTHS, HEADS = (256, 192, 128), (4, 4, 4)
 DECODER_LAYERS, ENCODER_LAYERS = (4, 3, 3), (2, 2, 2)
 DECODER_SECONDS, ENCODER_SECONDS = (0.64, 0.24, 0.08), (0.32, 0.24, 0.08)
@@ -30,7 +32,7 @@ def codec_config() -> dict[str, Any]:
     return {
         "model_type": "moss-audio-tokenizer",
         "sampling_rate": SAMPLING_RATE,
-        "downsample_rate": PATCHES[0] * PATCHES[1] * PATCHES[2],
+        "downsample_rate": SAMPLES_PER_FRAME,
         "number_channels": 1,
         "enable_channel_interleave": True,
         "causal_transformer_context_duration": max(DECODER_SECONDS),

@@ -81,10 +81,7 @@ class ResidualQuantizer(nn.Module):
 
     @torch.no_grad()
     def start_from(self, latents: Tensor) -> None:
-        """Scales latents to variance 1, and lays out every stage on what it will see, given samples `[n, hidden_size]`.
-
-        Codebooks are small numbers of large consequence: the step of an optimizer must be small against them.
-        """
+        """Scales latents to variance 1, and lays every stage out on what it will see of samples `[n, hidden_size]`."""
         scale = latents.std()
         self.input_proj.parametrizations.weight.original0.div_(scale)
         self.input_proj.bias.div_(scale)

@@ -15,10 +15,10 @@ from tqdm import tqdm
 from pipeline.config import ModelConfig
 from pipeline.normalise import normalise
 from pipeline.sentences import split_text
-from training.demo_voice.corpus import speak
 from training.demo_voice.files import BUILD, Split, write_json, write_whole
 from training.demo_voice.recognise import RATE, Recogniser, word_errors, words
 from training.demo_voice.sentences import DEMO, HARVARD, LONG, NATURAL
+from training.demo_voice.speech import speak
 from training.demo_voice.voice import GREEDY, RoundTrip, Spoken, Voice
 
 SETS = {"demo": DEMO, "natural": NATURAL, "harvard": HARVARD}

@@ -4,23 +4,21 @@ The language model can be trained at the same time: it only needs the codes.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from tqdm import trange
 
-from training.demo_voice.codec_loss import snr, waveform_loss
+from training.demo_voice.codec_loss import loss_after_first_frame, snr
 from training.demo_voice.codec_net import Codec
 from training.demo_voice.crops import Batch, Crops
 from training.demo_voice.export_codec import trained_codec
-from training.demo_voice.files import BUILD, write_json, write_whole
+from training.demo_voice.files import BUILD
+from training.demo_voice.runs import run
 from training.demo_voice.schedule import cosine
 
 LEARNING_RATE = 8e-4
 SEED = 2
-SAVE_EVERY, VALIDATE_EVERY = 100, 250
 
 
 class DecoderTraining:
@@ -53,7 +51,7 @@ class DecoderTraining:
         latents = self._latents(batch)
         with torch.autocast("cpu", torch.bfloat16):
             heard = self.codec.decode(latents).float()
-        loss = waveform_loss(heard[:, batch.skip :], batch.audio[:, batch.skip :], int(batch.rng.integers(200)))
+        loss = loss_after_first_frame(heard, batch)
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.tuned, 1.0)
@@ -74,24 +72,17 @@ class DecoderTraining:
 
 
 def train(build: Path, steps: int) -> None:
-    checkpoint, log = build / "codec" / "decoder.pt", build / "codec" / "decoder.json"
     training = DecoderTraining(trained_codec(build), steps)
     train_crops, valid_crops = Crops.load(build, "train", seed=SEED), Crops.load(build, "valid")
-    curve = []
-    if checkpoint.exists():
-        training.restore(torch.load(checkpoint, weights_only=True))
-        curve = json.loads(log.read_text(encoding="utf-8"))
-    progress = trange(training.step, steps, initial=training.step, total=steps, desc="decoder")
-    for _ in progress:
-        loss = training.advance(train_crops)
-        progress.set_postfix(loss=f"{loss:.3f}")
-        last = training.step == steps
-        if training.step % VALIDATE_EVERY == 0 or last:
-            curve.append({"step": training.step, "train": loss, "snr": training.validate(valid_crops)})
-            progress.write(json.dumps(curve[-1]))
-        if training.step % SAVE_EVERY == 0 or last:
-            write_json(log, curve)
-            write_whole(checkpoint, lambda file: torch.save(training.state(), file))
+    run(
+        training,
+        steps,
+        advance=lambda: {"wave": training.advance(train_crops)},
+        validate=lambda: {"snr": training.validate(valid_crops)},
+        checkpoint=build / "codec" / "decoder.pt",
+        log=build / "codec" / "decoder.json",
+        title="decoder",
+    )
 
 
 def main() -> None:

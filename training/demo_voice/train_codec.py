@@ -6,7 +6,6 @@ goes on as if it had not been.
 """
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import trange
 
 from pipeline.config import CodecConfig
 from training.demo_voice.codec_config import CODEBOOK_SIZE, CODEBOOKS, codec_config
-from training.demo_voice.codec_loss import snr, waveform_loss
+from training.demo_voice.codec_loss import loss_after_first_frame, snr
 from training.demo_voice.codec_net import Codec
 from training.demo_voice.crops import Batch, Crops
-from training.demo_voice.files import BUILD, write_json, write_whole
+from training.demo_voice.files import BUILD
+from training.demo_voice.runs import run
 from training.demo_voice.schedule import cosine
 
 LEARNING_RATE = 1.5e-3
@@ -31,7 +30,6 @@ STAGE_DROPOUT = 0.25
 PHONE_WEIGHT = 0.2
 QUANTIZER_WEIGHT = 0.5
 """Of the distance between what the encoder says and what there are entries for."""
-SAVE_EVERY, VALIDATE_EVERY = 100, 250
 START_BATCHES = 24
 """Batches on which the codebooks are laid out."""
 
@@ -48,7 +46,11 @@ class Plan:
     def lays_out_at(self, step: int) -> bool:
         """Whether the codebooks are laid out anew before this step."""
         since = step - self.unquantised
-        return since == 0 or (since > 0 and since % self.layout_every == 0 and step < self.layouts_end * self.steps)
+        return since == 0 or (since > 0 and since % self.layout_every == 0 and not self.rests_at(step))
+
+    def rests_at(self, step: int) -> bool:
+        """Whether the codebooks stay as they are in this step."""
+        return step >= self.layouts_end * self.steps
 
 
 class PhoneHead(nn.Module):
@@ -115,13 +117,13 @@ class CodecTraining:
         latents = self._encode(batch.audio)
         if self.step < self.plan.unquantised:
             heard = self._decode(latents)
-            return {"wave": _loss_after_first_frame(heard, batch), "phone": self._phone_loss(latents, batch)}
+            return {"wave": loss_after_first_frame(heard, batch), "phone": self._phone_loss(latents, batch)}
         quantized = self.codec.quantizer(latents, self._stages(batch))
-        if self.step < self.plan.layouts_end * self.plan.steps:
+        if not self.plan.rests_at(self.step):
             self.codec.quantizer.follow(latents.detach(), quantized.codes)
         heard = self._decode(quantized.latents)
         return {
-            "wave": _loss_after_first_frame(heard, batch),
+            "wave": loss_after_first_frame(heard, batch),
             "phone": self._phone_loss(quantized.coarse, batch),
             "quantizer": QUANTIZER_WEIGHT * quantized.loss,
         }
@@ -153,17 +155,12 @@ class CodecTraining:
         for index in range(batches):
             batch = crops.batch(index)
             output, quantized = self.codec(batch.audio)
-            losses.append(float(_loss_after_first_frame(output, batch)))
+            losses.append(float(loss_after_first_frame(output, batch)))
             heard.append(output[:, crops.skip :])
             targets.append(batch.audio[:, crops.skip :])
             codes.append(quantized.codes.flatten(0, 1))
         ratio = snr(torch.cat(heard), torch.cat(targets))
         return {"loss": float(np.mean(losses)), "snr": ratio, "entropy": _entropies(torch.cat(codes))}
-
-
-def _loss_after_first_frame(heard: Tensor, batch: Batch) -> Tensor:
-    """The first frame of a crop begins in the middle of a sound nobody was shown."""
-    return waveform_loss(heard[:, batch.skip :], batch.audio[:, batch.skip :], int(batch.rng.integers(200)))
 
 
 def _entropies(codes: Tensor) -> list[float]:
@@ -172,25 +169,17 @@ def _entropies(codes: Tensor) -> list[float]:
 
 
 def train(build: Path, plan: Plan) -> None:
-    folder = build / "codec"
-    checkpoint, log = folder / "model.pt", folder / "training.json"
     train_crops, valid_crops = Crops.load(build, "train"), Crops.load(build, "valid")
     training = CodecTraining(plan, phones=len(train_crops.labels))
-    curve = []
-    if checkpoint.exists():
-        training.restore(torch.load(checkpoint, weights_only=True))
-        curve = json.loads(log.read_text(encoding="utf-8"))
-    progress = trange(training.step, plan.steps, initial=training.step, total=plan.steps, desc="codec")
-    for _ in progress:
-        losses = training.advance(train_crops)
-        progress.set_postfix({name: f"{loss:.3f}" for name, loss in losses.items()})
-        last = training.step == plan.steps
-        if training.step % VALIDATE_EVERY == 0 or last:
-            curve.append({"step": training.step, "train": losses, "valid": training.validate(valid_crops)})
-            progress.write(json.dumps(curve[-1]))
-        if training.step % SAVE_EVERY == 0 or last:
-            write_json(log, curve)
-            write_whole(checkpoint, lambda file: torch.save(training.state(), file))
+    run(
+        training,
+        plan.steps,
+        advance=lambda: training.advance(train_crops),
+        validate=lambda: training.validate(valid_crops),
+        checkpoint=build / "codec" / "model.pt",
+        log=build / "codec" / "training.json",
+        title="codec",
+    )
 
 
 def main() -> None:

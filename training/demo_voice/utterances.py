@@ -7,10 +7,10 @@ from typing import Self
 
 import numpy as np
 
+from training.demo_voice.codec_config import SAMPLES_PER_FRAME, SAMPLING_RATE
 from training.demo_voice.files import Split
 
-SAMPLES_PER_FRAME = 1280
-FRAME_MS = 80
+FRAME_MS = SAMPLES_PER_FRAME * 1000 // SAMPLING_RATE
 LABELS_PER_FRAME = 3
 SILENCE = ""
 """The phone label of where nothing is spoken."""

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.demo_voice.analysis import FFT, RATE, STEP, Features
+from training.demo_voice.codec_config import SAMPLES_PER_FRAME
+from training.demo_voice.utterances import LABELS_PER_FRAME
 
-FRAME = 1280
+FRAME = SAMPLES_PER_FRAME
 """Samples of a codec frame: 80 ms."""
-SLOTS = 3
-"""Of a frame."""
+SLOTS = LABELS_PER_FRAME
+"""Of a frame, so that each has a phone of its own."""
 SLOT_SECONDS = FRAME / SLOTS / RATE
 FEWEST_PULSES, MOST_PULSES = 5, 18
 HOP = 80
