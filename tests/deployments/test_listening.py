@@ -13,7 +13,7 @@ from tests.deployments.conftest import ROOT, until_ready
 from training.demo_voice.recognise import Recogniser, word_errors, words
 from training.demo_voice.sentences import LONG, NATURAL
 
-MODEL = ROOT / "models/embedded"
+MODEL = ROOT / "models/embedded/tts"
 pytestmark = pytest.mark.skipif(not MODEL.exists(), reason="the voice is in training")
 
 APP = "voice"
