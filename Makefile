@@ -59,6 +59,7 @@ demo-voice: $(BUILD)/.ready  ## train the embedded voice from nothing: hours, an
 	$(BIN)/python -m training.demo_voice.evaluate --model $(BUILD)/model
 
 eval-voice: $(BUILD)/.ready  ## how well the embedded voice is understood
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m training.demo_voice.corpus --only-valid
 	$(BIN)/python -m training.demo_voice.evaluate --model models/embedded
 
 $(BUILD)/.ready: $(READY) training/demo_voice/requirements.txt

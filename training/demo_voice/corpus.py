@@ -95,14 +95,20 @@ def main() -> None:
     parser.add_argument("--utterances", type=int, default=16_000, help="of training: 11 hours")
     parser.add_argument("--valid", type=int, default=300, help="more utterances, for validation")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--only-valid", action="store_true", help="what evaluate needs: a minute instead of half an hour"
+    )
     options = parser.parse_args()
     folder = options.build / "corpus"
-    if all((folder / f"{split}.json").exists() for split in ("train", "valid")):
+    wanted = [split for split in ("valid", "train") if split == "valid" or not options.only_valid]
+    missing = [split for split in wanted if not (folder / f"{split}.json").exists()]
+    if not missing:
         print(f"{folder} is complete")
         return
     texts = _planned(folder / "plan.json", options.utterances + options.valid)
-    for split, part in (("valid", texts[: options.valid]), ("train", texts[options.valid :])):
-        join(make_shards(folder / "shards" / split, part, options.workers), folder / f"{split}.json")
+    parts = {"valid": texts[: options.valid], "train": texts[options.valid :]}
+    for split in missing:
+        join(make_shards(folder / "shards" / split, parts[split], options.workers), folder / f"{split}.json")
 
 
 if __name__ == "__main__":
