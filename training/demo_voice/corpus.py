@@ -100,7 +100,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     folder = options.build / "corpus"
-    wanted = [split for split in ("valid", "train") if split == "valid" or not options.only_valid]
+    wanted = ["valid"] if options.only_valid else ["valid", "train"]
     missing = [split for split in wanted if not (folder / f"{split}.json").exists()]
     if not missing:
         print(f"{folder} is complete")
