@@ -1,4 +1,5 @@
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from pipeline.codec import CodecDecoder, CodecEncoder
 from pipeline.config import CodecConfig
 from pipeline.errors import CheckpointError
 from training.demo_voice.codec_config import CODEBOOKS, codec_config
-from training.demo_voice.codec_loss import snr, waveform_loss
+from training.demo_voice.codec_loss import MEL_BANDS, log_mel, snr, waveform_loss
 from training.demo_voice.codec_net import Codec
 from training.demo_voice.codec_quantizer import ResidualQuantizer
 from training.demo_voice.crops import Crops
@@ -120,3 +121,15 @@ def test_a_waveform_is_nearer_to_itself_than_to_one_out_of_phase():
     turned = torch.cos(torch.arange(6400) * 0.1)[None]
     assert waveform_loss(tone, tone, 0) < 0.01 < waveform_loss(turned, tone, 0)
     assert snr(1.1 * tone, tone) == pytest.approx(20, abs=0.01)
+
+
+def test_the_loudness_of_every_band_halves_with_the_amplitude_twice():
+    noise = 100 * torch.randn(1, 6400, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(log_mel(noise) - log_mel(noise / 2), torch.tensor(math.log(4)), atol=1e-4)
+
+
+def test_a_tone_is_loud_in_the_band_of_its_pitch():
+    tone = torch.sin(torch.arange(6400) * 2 * math.pi * 1000 / 16_000)[None]
+    lowest, highest, pitch = (2595 * math.log10(1 + hertz / 700) for hertz in (60, 8000, 1000))
+    expected = round((pitch - lowest) / (highest - lowest) * (MEL_BANDS + 1)) - 1
+    assert int(log_mel(tone).mean(1).argmax()) == expected

@@ -22,6 +22,7 @@ from training.demo_voice.speech import speak
 from training.demo_voice.voice import GREEDY, RoundTrip, Spoken, Voice
 
 SETS = {"demo": DEMO, "natural": NATURAL, "harvard": HARVARD}
+"""Each is heard by a recogniser that knows its sentences, and no others."""
 PART_FRAMES = 120
 """Estimated frames of one part of a long text."""
 STOP_SENTENCES = 200
@@ -37,7 +38,7 @@ class Report:
 
     def __init__(self, model: Path, build: Path):
         self._model, self._build = model, build
-        self._recogniser = Recogniser([*DEMO, *NATURAL, *HARVARD, *LONG])
+        self._recognisers = {texts: Recogniser(texts) for texts in (*SETS.values(), LONG)}
         self.measured: dict[str, dict] = {}
 
     def fill(self) -> None:
@@ -62,9 +63,9 @@ class Report:
             for name, sampling in tqdm({"greedy": GREEDY, "default": None}.items(), "ends"):
                 self.measured[f"ends, {name}"] = _ends(clip, lambda texts, how=sampling: voice.say_all(texts, how))
 
-    def _word_error_rate(self, texts: Sequence[str], spoken: Sequence[np.ndarray]) -> float:
+    def _word_error_rate(self, texts: tuple[str, ...], spoken: Sequence[np.ndarray]) -> float:
         said = [words(text) for text in texts]
-        errors = sum(map(word_errors, self._recogniser.hear_all(spoken), said))
+        errors = sum(map(word_errors, self._recognisers[texts].hear_all(spoken), said))
         return round(errors / sum(map(len, said)), 4)
 
     @property
