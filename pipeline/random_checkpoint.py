@@ -1,7 +1,7 @@
 """`python -m pipeline.random_checkpoint DIR`: a tiny checkpoint in the published layout, from a fixed seed.
 
-It makes the embedded model, a placeholder voice of shaped noise, so that everything runs without a model hub. The
-layout comes from the two configurations alone; tests write checkpoints of other sizes with the same functions.
+Its speech is shaped noise. Tests and benchmarks that need no words run on it; the layout comes from the two
+configurations alone, and tests write checkpoints of other sizes with the same functions.
 """
 
 import argparse

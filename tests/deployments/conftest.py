@@ -26,7 +26,7 @@ def free_port():
 
 
 def settings(**sections):
-    """Two replicas of everything that computes, small queues, the embedded model."""
+    """Two replicas of everything that computes, small queues, the random model."""
     two = {"autoscaling": {"min_replicas": 2, "max_replicas": 2}}
     base = {
         "model": {"tts": ROOT / "models/random/tts", "codec": ROOT / "models/random/codec"},

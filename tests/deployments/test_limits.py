@@ -32,7 +32,7 @@ KEYS = ("first", "second", "third", "fourth")
 
 
 def make_endless(directory):
-    """The embedded model, with a stop head that always says to go on and codes that hardly depend on anything."""
+    """The random model, with a stop head that always says to go on and codes that hardly depend on anything."""
     write_checkpoint(directory, tts_config(), codec_config())
     path = directory / "tts" / "model.safetensors"
     weights = load_file(path)

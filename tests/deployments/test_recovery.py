@@ -17,7 +17,7 @@ FRAMES = 240
 
 
 def long(text, **fields):
-    """A streamed request that goes on to its frame limit: a greedy stop decision never ends the embedded model."""
+    """A streamed request that goes on to its frame limit: a greedy stop decision never ends the random model."""
     return body(text, max_frames=FRAMES, stream=True, text_temperature=0, **fields)
 
 

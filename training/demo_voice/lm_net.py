@@ -92,9 +92,9 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """Qwen3 without a cache: whole sequences, padded behind their ends, which causal attention never sees."""
 
-    def __init__(self, config, dropout: float):
+    def __init__(self, config):
         super().__init__()
-        self.config, self.dropout = config, dropout
+        self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -111,12 +111,9 @@ class Transformer(nn.Module):
             before = x if index == below else before
             out, weights = layer.self_attn(layer.input_layernorm(x), cos, sin, mask)
             seen += [HeadWeights(index, head, weights[:, head]) for at, head in sorted(watched) if at == index]
-            x = x + self._drop(out)
-            x = x + self._drop(layer.mlp(layer.post_attention_layernorm(x)))
+            x = x + out
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
         return self.norm(x), seen, before
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def _rotary(self, time: int) -> tuple[Tensor, Tensor]:
         size = self.config.head_dim
@@ -168,10 +165,10 @@ class DepthTransformer(nn.Module):
 class LanguageModel(nn.Module):
     """The served networks with one embedding for each codebook, which is its head too."""
 
-    def __init__(self, config: ModelConfig, dropout: float = 0.0):
+    def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
-        self.transformer = Transformer(config.backbone, dropout)
+        self.transformer = Transformer(config.backbone)
         self.local_transformer = DepthTransformer(config.depth)
         self.audio_embeddings = nn.ModuleList(nn.Embedding(size, config.hidden_size) for size in config.codebook_sizes)
         self.local_text_lm_head = nn.Linear(config.hidden_size, 2, bias=False)

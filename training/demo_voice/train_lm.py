@@ -26,7 +26,7 @@ from training.demo_voice.utterances import Utterances
 
 @dataclass(frozen=True)
 class Settings:
-    steps: int = 7000
+    steps: int = 4000
     rows: int = 2800
     """of prompts and speech in a step"""
     pairs: float = 0.15
@@ -37,7 +37,6 @@ class Settings:
     """learning rate of AdamW, for embeddings, heads, norms and biases"""
     weight_decay: float = 0.1
     """of the matrices"""
-    dropout: float = 0.05
     largest_gradient: float = 1.0
     """norm"""
     average: float = 0.998
@@ -64,7 +63,7 @@ class Trainer:
         self._sizes = torch.tensor(self.config.codebook_sizes)
 
         torch.manual_seed(settings.seed)
-        self.model = LanguageModel(self.config, settings.dropout)
+        self.model = LanguageModel(self.config)
         self.heads = Heads(self.config.hidden_size, len(self.labels))
         self.averaged = LanguageModel(self.config)
         self.averaged.load_state_dict(self.model.state_dict())
